@@ -1,0 +1,96 @@
+/**
+ * Every bound of the gateway, each with its reason. What an operator may set is in `src/config.ts`; what is here is
+ * part of the contract, or a size that nobody needs to turn.
+ */
+export const limits = {
+  /** Code points of a key: DESIGN section 4. */
+  keyCodePoints: 256,
+  /** A raw request target: a key of 256 four-byte characters, percent-encoded, takes 3,072, and its route a few more. */
+  targetBytes: 8192,
+  /** A request body; the largest that has a meaning is a setting. */
+  bodyBytes: 1024 * 1024,
+  /** Time to send a whole request: a slow sender must not hold a socket for ever. */
+  requestMs: 30_000,
+  /** A bearer token; SPIRE's and common OpenID providers' stay under 4 KiB. */
+  tokenBytes: 8192,
+  /** Verified tokens that are remembered, so that a signature is checked once a token and not once a request. */
+  verifiedTokens: 10_000,
+  /** An unknown key id reads the JWKS again at most this often: DESIGN section 8. */
+  jwksCooldownMs: 30_000,
+  /** Clocks may differ this much when a credential is accepted: DESIGN section 8. */
+  clockLeewayS: 5,
+
+  /** Asks in flight: a reconnect with thousands of watches must be no flood (DESIGN section 2). */
+  asksInFlight: 64,
+  /** Asks that wait for their turn; beyond it a get is told that the gateway is overloaded. */
+  asksQueued: 100_000,
+  /** Values kept in memory that nobody watches; the least recently used leaves. */
+  unwatchedValues: 10_000,
+  /** Bytes of those values together. */
+  unwatchedBytes: 64 * 1024 * 1024,
+  /** Silence of the provisioner after which one value is asked to see that it lives: DESIGN section 2. */
+  probeAfterMs: 5000,
+  /** An answer older than what was heard or handed is the truth after this long: the bucket was rewound (DESIGN section 4). */
+  rewoundAfterMs: 5000,
+  /** First and longest pause between asks of a value that is not answered; each is drawn with jitter. */
+  reaskFirstMs: 50,
+  reaskLongestMs: 2000,
+  /** The one coarse timer of the view: how late a deadline or a pause may be. */
+  viewTickMs: 25,
+  /** Watchers that are told of a change in one turn of the event loop, so that a large fan-out leaves room for other work. */
+  fanoutSlice: 64,
+
+  /** Unsent bytes of a connection above which it is conflated: DESIGN section 7. */
+  unsentBytes: 1024 * 1024,
+  /** Ping, tick: DESIGN section 7. */
+  pingMs: 25_000,
+  pongMs: 10_000,
+  tickMs: 25_000,
+  /** Notice before a credential ends: DESIGN section 7. */
+  expiringMs: 30_000,
+  /** Bad messages of a connection in a minute before it is closed with 4400: DESIGN section 7. */
+  badMessages: 100,
+  badMessagesMs: 60_000,
+  /** Requests of one connection that are being answered at once; more are read when these are done. */
+  callsInFlight: 256,
+  /** setTimeout fires at once beyond 2^31-1 ms: a longer wait is made of pieces. */
+  longestTimerMs: 2 ** 31 - 1,
+
+  /** A document in a bucket: the bus's default payload limit is 1 MiB. */
+  documentBytes: 1024 * 1024,
+  /** Nesting of a document or value; JSON.stringify is recursive. */
+  documentDepth: 64,
+  /** A subject in a manifest; nats-server's control line is 4 KiB. */
+  subjectCharacters: 512,
+  /** Subjects in one list of a manifest. */
+  subjectsInList: 256,
+  /** A reason given with a take-in, kept in the record. */
+  reasonCharacters: 500,
+  /** One run of a take-in: DESIGN section 3. */
+  takeInMs: 30_000,
+  /** Tries of a step after a transient fault, and the first pause between them. */
+  transientTries: 3,
+  transientPauseMs: 100,
+  /** Silence of a broker agent that fails the step: DESIGN section 3. */
+  appliedMs: 5000,
+  /** Take-ins of different modules at once in a process. */
+  takeInsAtOnce: 8,
+  /** Reads of a bucket in flight. */
+  readsInFlight: 64,
+  /** Every JetStream call: a server that hangs must not hang a step. */
+  jetstreamMs: 5000,
+  /** `Prefer: wait=S`: DESIGN section 6. */
+  preferWaitS: 55,
+  /** Who and why, kept in one record. */
+  wakesInRecord: 20,
+
+  /** Waits between attempts to reach the bus; for ever, since nothing works without it. */
+  reconnectMs: 250,
+  reconnectJitterMs: 250,
+  connectMs: 2000,
+  /** Bus pings: a connection that went half-open is noticed after two of them. */
+  busPingMs: 3000,
+  busPings: 2,
+  /** A bucket's watch without a heartbeat for this long is started again. */
+  heartbeatMs: 2000
+} as const
