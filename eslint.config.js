@@ -17,7 +17,7 @@ export default [
   ...neostandard({ ts: true, ignores: ['dist/**', '.cache/**', '.data/**', '.tap/**', 'coverage/**'] }),
   {
     rules: {
-      '@stylistic/max-len': ['error', { code: 140, ignoreUrls: true, ignoreStrings: true, ignoreTemplateLiterals: true, ignoreRegExpLiterals: true }],
+      '@stylistic/max-len': ['error', { code: 150, ignoreUrls: true, ignoreStrings: true, ignoreTemplateLiterals: true, ignoreRegExpLiterals: true }],
       'no-void': ['error', { allowAsStatement: true }]
     }
   },

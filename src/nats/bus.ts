@@ -1,0 +1,63 @@
+/** The gateway's hold on the bus: a connection that may not be there yet, and word of each time it comes and goes. */
+import { Events, type NatsConnection } from 'nats'
+import type { Environment } from '../config.js'
+import { connectBus, type Log } from './connection.js'
+
+export interface BusListener {
+  /** The bus is there. `connection` differs from the one before only where the client had closed for good. */
+  up (connection: NatsConnection): void
+  down (): void
+}
+
+export class Bus {
+  /** The connection while it is up; undefined while the bus is away. */
+  connection: NatsConnection | undefined
+  readonly #listeners = new Set<BusListener>()
+  readonly #stopping = new AbortController()
+  #client: NatsConnection | undefined
+
+  constructor (private readonly config: Environment, private readonly name: string, private readonly log: Log) {}
+
+  listen (listener: BusListener): void {
+    this.#listeners.add(listener)
+    if (this.connection) listener.up(this.connection)
+  }
+
+  start (): void { void this.#run() }
+
+  async stop (): Promise<void> {
+    this.#stopping.abort()
+    await this.#client?.close()
+  }
+
+  async #run (): Promise<void> {
+    // A client that closed for good (it should not, but nothing works without it) is replaced by a new one.
+    while (!this.#stopping.signal.aborted) {
+      try {
+        this.#client = await connectBus(this.config, this.name, { log: this.log, signal: this.#stopping.signal })
+      } catch { return }
+      if (this.#stopping.signal.aborted) return this.#client.close()
+      this.#up(this.#client)
+      for await (const { type, data } of this.#client.status()) {
+        if (type === Events.Disconnect) this.#down()
+        else if (type === Events.Reconnect) this.#up(this.#client)
+        else if (type === Events.Error) this.log.warn({ why: String(data) }, 'the bus reported an error')
+      }
+      this.#down()
+    }
+  }
+
+  #up (client: NatsConnection): void {
+    if (this.connection || client.isClosed()) return
+    this.connection = client
+    this.log.info({ server: client.getServer() }, 'the bus is there')
+    for (const listener of this.#listeners) listener.up(client)
+  }
+
+  #down (): void {
+    if (!this.connection) return
+    this.connection = undefined
+    if (!this.#stopping.signal.aborted) this.log.warn({}, 'the bus is away')
+    for (const listener of this.#listeners) listener.down()
+  }
+}

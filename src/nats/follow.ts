@@ -1,0 +1,191 @@
+/**
+ * Follows a bucket's keys, live: across reconnects, server restarts, and a bucket that was deleted and made again. The
+ * client library's own watch can end without a word and loses the first value of a bucket made anew; here every restart
+ * compares the bucket's creation time and, where it differs, starts from all keys (DESIGN section 4).
+ */
+import { AckPolicy, createInbox, DeliverPolicy, Events, type JetStreamManager, type Msg, type NatsConnection, type Subscription } from 'nats'
+import { limits } from '../core/limits.js'
+import type { BucketName, Entry } from '../core/ports.js'
+import { isMarker, streamOf, subjectOf } from './buckets.js'
+
+export interface Followed {
+  /** Starts (again) from all keys: what was handed before is forgotten. `epoch` is the bucket's creation time in ms. */
+  anew (epoch: number): void
+  /** One key's write or marker, in the order of the stream; its revision is the stream's sequence. */
+  entry (entry: Entry): void
+  /** All that stood at the start has been handed; called once after each `anew`. */
+  ready (): void
+  /** The bus was away or silent and is followed again from where it stood, nothing left out. */
+  resumed? (): void
+  /** Following is broken and being tried again; said once for each cause. */
+  trouble? (why: string): void
+}
+
+/** Which keys of which bucket: a filter of tokens, `*` and `>`. */
+export interface FollowedKeys { prefix: string, bucket: BucketName, filter: string }
+
+export interface Following { stop (): Promise<void> }
+
+const decoder = new TextDecoder()
+
+class Follower implements Following {
+  readonly #stream: string
+  readonly #start: string
+  #jsm: JetStreamManager | undefined
+  #epoch: number | undefined
+  #last = 0 // stream sequence of what was handed last
+  #ready = false
+  #sub: Subscription | undefined
+  #consumer: { name: string, delivered: number } | undefined
+  #heardAt = 0
+  #round = 0 // each (re)start has a number; whatever belongs to an older one is ignored
+  #timer: NodeJS.Timeout
+  #stopped = false
+  #said = ''
+  #restarting = false
+  #again = false
+
+  constructor (private readonly nc: NatsConnection, private readonly of: FollowedKeys, private readonly on: Followed) {
+    this.#stream = streamOf(of.prefix, of.bucket)
+    this.#start = subjectOf(of.prefix, of.bucket, '')
+    this.#timer = setInterval(() => this.#look(), limits.heartbeatMs / 2)
+    void this.#hearReconnects()
+    void this.#restart()
+  }
+
+  async stop (): Promise<void> {
+    this.#stopped = true
+    clearInterval(this.#timer)
+    await this.#drop()
+  }
+
+  async #hearReconnects (): Promise<void> {
+    for await (const { type } of this.nc.status()) {
+      if (this.#stopped) return
+      if (type === Events.Reconnect) void this.#restart()
+    }
+  }
+
+  /** A consumer that has not been heard for two heartbeats is gone, or the bucket is. */
+  #look (): void {
+    if (!this.#restarting && Date.now() - this.#heardAt > 2 * limits.heartbeatMs) void this.#restart()
+  }
+
+  /** One restart at a time; a call during one makes one more after it. */
+  async #restart (): Promise<void> {
+    if (this.#restarting) { this.#again = true; return }
+    this.#restarting = true
+    do {
+      this.#again = false
+      if (this.#stopped) break
+      try {
+        await this.#begin()
+        this.#said = ''
+      } catch (error) {
+        const why = (error as Error).message
+        if (why !== this.#said) this.on.trouble?.(`cannot follow the bucket ${this.of.prefix}${this.of.bucket}: ${why}`)
+        this.#said = why
+      }
+      this.#heardAt = Date.now()
+    } while (this.#again)
+    this.#restarting = false
+  }
+
+  async #begin (): Promise<void> {
+    const round = ++this.#round
+    await this.#drop()
+    this.#jsm ??= await this.nc.jetstreamManager({ checkAPI: false, timeout: limits.jetstreamMs })
+    const { created, state } = await this.#jsm.streams.info(this.#stream)
+    if (this.#stopped) return
+    const epoch = Date.parse(created)
+    // A restore keeps the creation time, so sequences that went back are the other sign of a bucket that is not the one we knew.
+    const anew = epoch !== this.#epoch || state.last_seq < this.#last || !this.#ready
+    const inbox = createInbox()
+    this.#consumer = { name: '', delivered: 0 }
+    let pending = -1
+    const early: Msg[] = []
+    // Messages may come before the answer that says how many are pending; they wait for it.
+    this.#sub = this.nc.subscribe(inbox, {
+      callback: (error, msg) => {
+        if (error || round !== this.#round) return
+        if (pending < 0) early.push(msg)
+        else this.#message(msg)
+      }
+    })
+    const info = await this.#jsm.consumers.add(this.#stream, {
+      deliver_subject: inbox,
+      filter_subject: this.#start + this.of.filter,
+      ack_policy: AckPolicy.None,
+      ...(anew ? { deliver_policy: DeliverPolicy.LastPerSubject } : { deliver_policy: DeliverPolicy.StartSequence, opt_start_seq: this.#last + 1 }),
+      idle_heartbeat: limits.heartbeatMs * 1_000_000,
+      flow_control: true,
+      mem_storage: true,
+      num_replicas: 1,
+      inactive_threshold: 10 * limits.heartbeatMs * 1_000_000
+    })
+    if (this.#stopped || round !== this.#round) return
+    this.#consumer.name = info.name
+    this.#heardAt = Date.now()
+    if (anew) {
+      this.#epoch = epoch
+      this.#last = 0
+      this.#ready = false
+      this.on.anew(epoch)
+    }
+    pending = info.num_pending
+    if (anew && pending === 0) {
+      this.#last = state.last_seq
+      this.#markReady()
+    }
+    for (const msg of early) this.#message(msg)
+    if (!anew) this.on.resumed?.()
+  }
+
+  #message (msg: Msg): void {
+    this.#heardAt = Date.now()
+    const consumer = this.#consumer
+    if (!consumer) return
+    if (msg.headers?.code === 100) return this.#status(msg, consumer)
+    // $JS.ACK.STREAM.CONSUMER.TRIES.STREAM_SEQ.CONSUMER_SEQ.TIME.PENDING; newer servers put a domain and an account in front
+    const tokens = msg.reply?.split('.') ?? []
+    const at = tokens.length > 9 ? 7 : 5
+    const sequence = Number(tokens[at])
+    const delivered = Number(tokens[at + 1])
+    const pending = Number(tokens[at + 3])
+    if (delivered !== consumer.delivered + 1) {
+      void this.#restart()
+      return
+    }
+    consumer.delivered = delivered
+    this.#last = sequence
+    const deleted = isMarker(msg.headers)
+    this.on.entry({ key: msg.subject.slice(this.#start.length), revision: sequence, deleted, text: deleted ? '' : decoder.decode(msg.data) })
+    if (!this.#ready && pending === 0) this.#markReady()
+  }
+
+  /** Heartbeats and flow control. */
+  #status (msg: Msg, consumer: { delivered: number }): void {
+    if (msg.reply) msg.respond()
+    const stalled = msg.headers?.get('Nats-Consumer-Stalled')
+    if (stalled) this.nc.publish(stalled)
+    const said = msg.headers?.get('Nats-Last-Consumer')
+    // The server delivered more than was heard: start again behind what was handed last.
+    if (said && Number(said) !== consumer.delivered) void this.#restart()
+  }
+
+  #markReady (): void {
+    this.#ready = true
+    this.on.ready()
+  }
+
+  async #drop (): Promise<void> {
+    const name = this.#consumer?.name
+    this.#sub?.unsubscribe()
+    this.#sub = undefined
+    this.#consumer = undefined
+    if (name && !this.nc.isClosed()) await this.#jsm?.consumers.delete(this.#stream, name).catch(() => { /* it ends by itself */ })
+  }
+}
+
+/** Follows keys of a bucket until it is stopped. */
+export const follow = (nc: NatsConnection, of: FollowedKeys, on: Followed): Following => new Follower(nc, of, on)

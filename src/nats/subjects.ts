@@ -1,0 +1,18 @@
+/** Subjects of DESIGN section 4. Only names that were checked come in: nothing a client sent is ever part of a subject. */
+import { isName } from '../core/names.js'
+
+const checked = (name: string): string => {
+  // A programming error, not a user's: every door checks names before they come here.
+  if (!isName(name)) throw new Error('a name that is none was about to become part of a subject')
+  return name
+}
+
+export const subjects = {
+  get: (node: string, module: string) => `mesh.provision.${checked(node)}.${checked(module)}.get`,
+  list: (node: string, module: string) => `mesh.provision.${checked(node)}.${checked(module)}.list`,
+  changed: (node: string, module: string) => `mesh.provision.${checked(node)}.${checked(module)}.changed`,
+  changedOfAll: (node: string) => `mesh.provision.${checked(node)}.*.changed`,
+  applied: (server: string) => `mesh.broker.${checked(server)}.applied`
+}
+
+export const revisionHeader = 'Mesh-Revision'
