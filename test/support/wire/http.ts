@@ -1,0 +1,73 @@
+/** Plain HTTP requests over a raw socket. */
+import { connect } from 'node:net'
+import { HOST } from '../machine.js'
+import { pause } from '../until.js'
+import { bearer, parsed, request, responses, type HttpAnswer, type RequestHeaders } from './bytes.js'
+
+export interface RawExchange {
+  responses: HttpAnswer[]
+  raw: Buffer
+  /** `closed`, an error's code, or undefined while the connection was still open at the end. */
+  closed: string | undefined
+  ms: number
+}
+
+interface RawOptions {
+  /** The longest that is waited for the connection's end, in ms. */
+  wait?: number
+  /** Pause between the writes of a list, in ms. */
+  gap?: number
+  head?: boolean
+  /** Ends once so many answers came. */
+  count?: number
+}
+
+/** Sends bytes as they are (a list: one write each) and hands back all that came until the connection ended. */
+export function rawHttp (port: number, bytes: string | Buffer | Array<string | Buffer>, options: RawOptions = {}): Promise<RawExchange> {
+  const { wait = 3000, gap = 0, head = false, count = 0 } = options
+  return new Promise((resolve) => {
+    const received: Buffer[] = []
+    const began = Date.now()
+    const socket = connect(port, HOST)
+    let closed: string | undefined
+    const done = () => {
+      clearTimeout(patience)
+      socket.destroy()
+      const raw = Buffer.concat(received)
+      resolve({ responses: responses(raw, head), raw, closed, ms: Date.now() - began })
+    }
+    const patience = setTimeout(done, wait)
+    socket.on('data', (data) => {
+      received.push(data)
+      if (count > 0 && responses(Buffer.concat(received), head).length >= count) done()
+    })
+    socket.on('error', (error: NodeJS.ErrnoException) => { closed = error.code ?? 'error' })
+    socket.on('close', () => { closed ??= 'closed'; done() })
+    const send = async () => {
+      for (const part of [bytes].flat()) {
+        if (socket.destroyed) return
+        socket.write(part)
+        if (gap > 0) await pause(gap)
+      }
+    }
+    socket.on('connect', () => { void send() })
+  })
+}
+
+export interface HttpOptions { headers?: RequestHeaders, body?: string, token?: string, wait?: number }
+
+/** One answer; `json` is the body's, undefined where it is none. Status 0: no answer came. */
+export interface HttpResult extends HttpAnswer {
+  json: ReturnType<typeof parsed>
+  ms: number
+  closed: string | undefined
+}
+
+/** One request, one answer. */
+export async function http (port: number, method: string, target: string, options: HttpOptions = {}): Promise<HttpResult> {
+  const { headers = {}, body = '', token, wait = 5000 } = options
+  const bytes = request(method, target, { ...bearer(token), ...headers }, body)
+  const exchange = await rawHttp(port, bytes, { wait, head: method === 'HEAD' })
+  const answer = exchange.responses[0] ?? { status: 0, headers: {}, data: Buffer.alloc(0), body: '' }
+  return { ...answer, json: parsed(answer.body), ms: exchange.ms, closed: exchange.closed }
+}
