@@ -17,6 +17,18 @@ export const limits = {
   verifiedTokens: 10_000,
   /** An unknown key id reads the JWKS again at most this often: DESIGN section 8. */
   jwksCooldownMs: 30_000,
+  /** A JWKS URL is read again after this long although no unknown key id asks for it, so that a removed key ends. */
+  jwksRefreshMs: 10 * 60_000,
+  /** One read of a JWKS URL; who waits for it is a request. */
+  jwksFetchMs: 5000,
+  /** A JWKS: some hundred keys take less than a tenth of it. */
+  jwksBytes: 1024 * 1024,
+  /** A JWKS file's time and size are looked at this often, at most. */
+  jwksStatMs: 1000,
+  /** Keys that one token is tried against: without a key id, each would cost a signature check. */
+  keysTried: 16,
+  /** A person's name as the provider has it, in logs and records. */
+  principalCharacters: 128,
   /** Clocks may differ this much when a credential is accepted: DESIGN section 8. */
   clockLeewayS: 5,
 
@@ -28,6 +40,8 @@ export const limits = {
   unwatchedValues: 10_000,
   /** Bytes of those values together. */
   unwatchedBytes: 64 * 1024 * 1024,
+  /** A value that nobody watched or got for this long leaves: an idle gateway asks nobody. */
+  unwatchedMs: 60_000,
   /** Silence of the provisioner after which one value is asked to see that it lives: DESIGN section 2. */
   probeAfterMs: 5000,
   /** An answer older than what was heard or handed is the truth after this long: the bucket was rewound (DESIGN section 4). */
@@ -64,6 +78,17 @@ export const limits = {
   subjectCharacters: 512,
   /** Subjects in one list of a manifest. */
   subjectsInList: 256,
+  /** A JSON Schema in a manifest, in its canonical form. */
+  schemaCharacters: 32 * 1024,
+  /**
+   * Compiling a schema, and checking one value: a pattern such as `(a+)+$` can take years over 50 characters. The event
+   * loop waits that long at worst, and a busy machine still finishes an honest schema.
+   */
+  schemaMs: 500,
+  /** Compiled schemas that are remembered; the least recently used leaves. */
+  schemasCompiled: 500,
+  /** Reasons told of one composition that cannot be resolved; the rest is counted. */
+  unresolvableReasons: 20,
   /** A reason given with a take-in, kept in the record. */
   reasonCharacters: 500,
   /** One run of a take-in: DESIGN section 3. */
@@ -92,5 +117,26 @@ export const limits = {
   busPingMs: 3000,
   busPings: 2,
   /** A bucket's watch without a heartbeat for this long is started again. */
-  heartbeatMs: 2000
+  heartbeatMs: 2000,
+
+  /** An ask's payload: a key of 256 characters, each escaped in the longest way, and its kind. */
+  askBytes: 8192,
+  /** What a reply's headers take of the bus's largest payload, with room for a reason. */
+  replyHeaderBytes: 2048,
+  /** Asks of a broker agent that wait for a reload; the next one is told so. */
+  appliedAsks: 1000,
+  /** How long such an ask waits: a little less than the take-in does, so that it hears the reason and not silence. */
+  appliedAskMs: 4000,
+  /** A nats-server that was told to reload has done so in this time, or has not taken it. */
+  reloadMs: 3000,
+  /** How often the server is looked at until then. */
+  reloadPollMs: 25,
+  /** `nats-server -t` on a user list; it takes some 50 ms. */
+  checkConfigMs: 10_000,
+  /** A list that could not be applied is tried again after this long though nobody asks. */
+  reloadAgainMs: 5000,
+  /** A service of the bus that ended though it should not is started again after this long. */
+  serviceAgainMs: 1000,
+  /** What stops on a signal has this long before its process ends all the same. */
+  stopMs: 5000
 } as const
