@@ -4,40 +4,62 @@ import { Value } from '@sinclair/typebox/value'
 import stringify from 'safe-stable-stringify'
 import { BadDocument } from './errors.js'
 import { limits } from './limits.js'
+import { printable } from './names.js'
 import type { BucketName, Entry } from './ports.js'
 
 /** JSON in one fixed form: members sorted, no white space. Equal documents have equal bytes. */
 export const canonical = (value: unknown): string => stringify(value) as string
 
-// Strings are passed over whole, so what is left that looks like a number is one.
-const numbersOf = /"[^"\\]*(?:\\.[^"\\]*)*"|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?/g
+/**
+ * What stands outside the strings of a JSON text, piece by piece. One pass, by hand: an expression that tries each quote
+ * anew takes minutes over a text of escapes.
+ */
+function * outsideStrings (json: string): Generator<string> {
+  let from = 0
+  while (from < json.length) {
+    const quote = json.indexOf('"', from)
+    if (quote === -1) return yield json.slice(from)
+    yield json.slice(from, quote)
+    let end = quote + 1
+    while (end < json.length && json[end] !== '"') end += json[end] === '\\' ? 2 : 1
+    from = end + 1
+  }
+}
 
 /** A decimal number as sign, digits without zeros around them, and exponent, so that 1.50 and 15e-1 are the same. */
 function decimal (text: string): string {
   const [, sign, whole = '', fraction = '', exponent = '0'] = /^(-?)(\d+)(?:\.(\d+))?(?:[eE]([+-]?\d+))?$/.exec(text) ?? []
   const digits = (whole + fraction).replace(/^0+/, '')
-  const trimmed = digits.replace(/0+$/, '')
-  if (trimmed === '') return '0'
-  return `${sign}${trimmed}e${BigInt(exponent) - BigInt(fraction.length) + BigInt(digits.length - trimmed.length)}`
+  if (digits === '') return '0'
+  // No /0+$/ here: it tries each run of zeros anew, and a number may be as long as a document.
+  let end = digits.length
+  while (digits[end - 1] === '0') end--
+  // An exponent too large for Number to be exact belongs to a number that no double holds: it equals none that one does.
+  return `${sign}${digits.slice(0, end)}e${Number(exponent) - fraction.length + digits.length - end}`
 }
 
-/** The first number in a JSON text that no double holds (its digits would not survive), cut short for a sentence. */
+/** The first number in a valid JSON text that no double holds (its digits would not survive), cut short for a sentence. */
 export function lostNumber (json: string): string | undefined {
-  for (const [text] of json.matchAll(numbersOf)) {
-    if (text.startsWith('"')) continue
-    const held = Number(text)
-    // 15 significant digits always survive; only the rest is compared digit by digit.
-    if (text.length <= 15 && !/e/i.test(text)) continue
-    if (!Number.isFinite(held) || decimal(text) !== decimal(String(held))) return text.slice(0, 40)
+  for (const piece of outsideStrings(json)) {
+    for (const [text] of piece.matchAll(/-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?/g)) {
+      // 15 significant digits always survive; only the rest is compared digit by digit.
+      if (text.length <= 15 && !/e/i.test(text)) continue
+      const held = Number(text)
+      if (!Number.isFinite(held) || decimal(text) !== decimal(String(held))) return text.slice(0, 40)
+    }
   }
   return undefined
 }
 
-/** Whether a JSON text nests no deeper than the limit; strings are passed over. */
+/** Whether a valid JSON text nests deeper than the limit. */
 function tooDeep (json: string): boolean {
   let depth = 0
-  for (const [token] of json.matchAll(/"[^"\\]*(?:\\.[^"\\]*)*"|[[\]{}]/gs)) {
-    if (token === '[' || token === '{') { if (++depth > limits.documentDepth) return true } else if (token === ']' || token === '}') depth--
+  for (const piece of outsideStrings(json)) {
+    for (const character of piece) {
+      if (character === '[' || character === '{') depth++
+      else if (character === ']' || character === '}') depth--
+      if (depth > limits.documentDepth) return true
+    }
   }
   return false
 }
@@ -47,15 +69,16 @@ function tooDeep (json: string): boolean {
  * would not survive.
  */
 export function parseJson (what: string, text: string): unknown {
-  if (text.length > limits.documentBytes) throw new BadDocument(`${what} is larger than ${limits.documentBytes} bytes`)
+  if (Buffer.byteLength(text) > limits.documentBytes) throw new BadDocument(`${what} is larger than ${limits.documentBytes} bytes`)
   if (text === '') throw new BadDocument(`${what} is empty: expected a JSON object`)
-  if (tooDeep(text)) throw new BadDocument(`${what} nests deeper than ${limits.documentDepth} levels`)
   let parsed: unknown
   try {
     parsed = JSON.parse(text)
   } catch {
     throw new BadDocument(`${what} is no JSON`)
   }
+  // JSON.parse takes any depth; what comes after it may be recursive.
+  if (tooDeep(text)) throw new BadDocument(`${what} nests deeper than ${limits.documentDepth} levels`)
   const lost = lostNumber(text)
   if (lost !== undefined) throw new BadDocument(`${what} holds the number ${lost}, which no double holds: write it as a string`)
   return parsed
@@ -65,8 +88,9 @@ export function parseJson (what: string, text: string): unknown {
 export function fitting<S extends TSchema> (what: string, schema: S, value: unknown): Static<S> {
   if (Value.Check(schema, value)) return value
   const first = Value.Errors(schema, value).First()
-  const where = first?.path ? ` at ${first.path.slice(0, 200)}` : ''
-  throw new BadDocument(`${what} does not fit${where}: ${(first?.message ?? 'unexpected value').toLowerCase()}`)
+  const where = first?.path ? ` at ${printable(first.path, 200)}` : ''
+  const rule = first?.message ?? 'Unexpected value'
+  throw new BadDocument(`${what} does not fit${where}: ${rule.charAt(0).toLowerCase()}${rule.slice(1)}`)
 }
 
 /** The name of a document in a sentence. */

@@ -34,10 +34,28 @@ export function whyNoKey (text: unknown): string | undefined {
   if (text.length > 2 * limits.keyCodePoints || (text.length > limits.keyCodePoints && [...text].length > limits.keyCodePoints)) {
     return `is longer than ${limits.keyCodePoints} characters`
   }
-  if (controls.test(text)) return 'holds a control character'
-  if (loneSurrogates.test(text)) return 'holds half a surrogate pair'
+  if (holdsControl(text)) return 'holds a control character'
+  if (holdsLoneSurrogate(text)) return 'holds half a surrogate pair'
   return undefined
 }
+
+/** Whether a text holds a control character (C0, DEL, C1), which harms a log, a terminal or a protocol. */
+export const holdsControl = (text: string): boolean => controls.test(text)
+
+/** Whether a text holds half a surrogate pair: as UTF-8 it would turn into another text. */
+export const holdsLoneSurrogate = (text: string): boolean => loneSurrogates.test(text)
+
+// What a log or a terminal would act on, line terminators that JSON leaves alone among it.
+const unprintable = new RegExp(`${controls.source}|[\\u2028\\u2029]|${loneSurrogates.source}`, 'g')
+
+/** Somebody else's text for a sentence of ours: cut to `most` UTF-16 units, and what would leave its line escaped. */
+export function printable (text: string, most = 80): string {
+  const cut = text.length > most ? `${text.slice(0, most)}…` : text
+  return cut.replace(unprintable, (character) => `\\u${character.charCodeAt(0).toString(16).padStart(4, '0')}`)
+}
+
+/** The same in quotes: a key or a subject. */
+export const quoted = (text: string): string => `"${printable(text)}"`
 
 const abbreviation = /^[0-9a-f]{7,}$/i
 

@@ -1,0 +1,84 @@
+/** What a manifest must keep beyond its schema, and what its config keys accept. */
+import type { Manifest } from '../../schemas/manifest.js'
+import { BadDocument, messageOf } from '../errors.js'
+import { quoted, whyNoKey } from '../names.js'
+import { whyNoSubject } from './permissions.js'
+import { checkOf, type Check, type JsonSchema } from './value-schema.js'
+
+type ConfigEntry = NonNullable<Manifest['config']>[string]
+
+/**
+ * Throws BadDocument, one sentence that names the key or subject, where a manifest that fits its schema cannot be taken
+ * in: it is another module's, a key is none, a schema does not compile, a default does not fit its schema, a permission
+ * names a subject it may not, or something stands twice.
+ */
+export function checkManifest (module: string, manifest: Manifest): void {
+  const bad = (what: string): never => { throw new BadDocument(`the manifest of ${module} ${what}`) }
+  if (manifest.module !== module) bad(`names another module, ${quoted(manifest.module)}`)
+  for (const part of ['config', 'bound', 'offers'] as const) {
+    for (const [key, entry] of Object.entries(manifest[part] ?? {})) {
+      const why = whyNoKey(key)
+      if (why !== undefined) bad(`does not fit: the key ${quoted(key)} in ${part} ${why}`)
+      // The schema's own rule for "any member" passes over a name that holds U+2028 or U+2029.
+      if (part !== 'offers' && !isObject(entry)) bad(`does not fit: ${quoted(key)} in ${part} must be an object`)
+    }
+  }
+  for (const key of manifest.secrets ?? []) {
+    const why = whyNoKey(key)
+    if (why !== undefined) bad(`does not fit: the key ${quoted(key)} in secrets ${why}`)
+  }
+  const twice = double(manifest.secrets)
+  if (twice !== undefined) bad(`names the secret ${quoted(twice)} twice`)
+  for (const [key, entry] of Object.entries(manifest.config ?? {})) checkEntry(key, entry, bad)
+  for (const direction of ['publish', 'subscribe'] as const) {
+    const subjects = manifest.permissions?.[direction] ?? []
+    for (const subject of subjects) {
+      const why = whyNoSubject(subject)
+      if (why !== undefined) bad(`may not ${direction} as it asks: the subject ${quoted(subject)} ${why}`)
+    }
+    const repeated = double(subjects)
+    if (repeated !== undefined) bad(`names the subject ${quoted(repeated)} twice in permissions.${direction}`)
+  }
+}
+
+/**
+ * Why a setting cannot stand, as a sentence with the path and the rule; undefined where it can. The value must have come
+ * through `parseJson`, which bounds its depth and its numbers.
+ */
+export function checkSetting (manifest: Manifest, key: string, value: unknown): string | undefined {
+  const entry = own(manifest.config, key)
+  if (!isObject(entry)) return `the manifest of ${manifest.module} declares no config key ${quoted(key)}`
+  let check: Check | undefined
+  try {
+    check = schemaOf(entry)
+  } catch (error) {
+    return `the schema of config ${quoted(key)} in the manifest of ${manifest.module} ${messageOf(error)}`
+  }
+  return check?.(value)
+}
+
+/** A member of a map whose keys are anybody's: `__proto__` or `constructor` is found only where it was written. */
+export const own = <T>(map: Record<string, T> | undefined, key: string): T | undefined =>
+  map !== undefined && Object.hasOwn(map, key) ? map[key] : undefined
+
+const isObject = (value: unknown): value is object => typeof value === 'object' && value !== null && !Array.isArray(value)
+
+const double = (texts: readonly string[] = []): string | undefined => {
+  const seen = new Set<string>()
+  return texts.find((text) => seen.size === seen.add(text).size)
+}
+
+const schemaOf = (entry: ConfigEntry): Check | undefined =>
+  Object.hasOwn(entry, 'schema') ? checkOf(entry.schema as JsonSchema) : undefined
+
+function checkEntry (key: string, entry: ConfigEntry, bad: (what: string) => never): void {
+  let check: Check | undefined
+  try {
+    check = schemaOf(entry)
+  } catch (error) {
+    return bad(`does not fit: the schema of config ${quoted(key)} ${messageOf(error)}`)
+  }
+  if (!Object.hasOwn(entry, 'default')) return
+  const why = check?.(entry.default)
+  if (why !== undefined) bad(`does not fit: the default of config ${quoted(key)} is refused by its own schema: ${why}`)
+}
