@@ -1,0 +1,91 @@
+/**
+ * The user list of a nats-server: from the broker module's composition to configuration text (DESIGN section 5). Pure. Rows
+ * are checked here again, whoever wrote them: nats-server refuses a whole list for one bad line, and every module would
+ * keep its old rights.
+ */
+import { Value } from '@sinclair/typebox/value'
+import { fromPublic } from 'nkeys.js'
+import { userRights, whyNoSubject } from '../core/compose/permissions.js'
+import { holdsControl, holdsLoneSurrogate, quoted } from '../core/names.js'
+import { BusUsersSchema, type BusUsers } from '../schemas/composition.js'
+
+/** A row that was left out: whose it is as far as it can be told, and why. */
+export interface Dropped { module: string, node?: string, why: string }
+
+const userKey = /\bU[A-Z2-7]{55}\b/g
+
+/**
+ * A string for nats-server's configuration. Its lexer knows \xXX, \t, \n, \r, \" and \\ and nothing else; a control
+ * character would pass it and then stand in a subject, so none is written. Throws where there is one.
+ */
+export function confString (text: string): string {
+  if (holdsControl(text) || holdsLoneSurrogate(text)) throw new Error('holds a character that no configuration can carry')
+  return `"${text.replace(/[\\"]/g, '\\$&')}"`
+}
+
+/** One direction of a user's rights. An empty allow list would mean everything to nats-server: it is a deny of everything. */
+export const confRights = (allowed: readonly string[]): string =>
+  allowed.length === 0 ? '{ deny: ">" }' : `{ allow: [${allowed.map(confString).join(', ')}] }`
+
+function whyNoUser (user: string): string | undefined {
+  if (!/^U[A-Z2-7]{55}$/.test(user)) return 'its user is no public user nkey (U…)'
+  try {
+    fromPublic(user)
+  } catch {
+    return 'its user is no valid nkey: the checksum does not fit'
+  }
+  return undefined
+}
+
+function whyNoRow (row: unknown): string | undefined {
+  if (!Value.Check(BusUsersSchema, row)) {
+    const first = Value.Errors(BusUsersSchema, row).First()
+    return `it does not fit${first?.path ? ` at ${first.path.slice(0, 80)}` : ''}`
+  }
+  for (const direction of ['publish', 'subscribe'] as const) {
+    for (const subject of row[direction]) {
+      const why = whyNoSubject(subject)
+      if (why !== undefined) return `the subject ${quoted(subject)} of ${direction} ${why}`
+    }
+  }
+  return undefined
+}
+
+/**
+ * The text of the included file: the fixed users as they are, then one user for each module on each node, in a fixed order, so
+ * that equal lists have equal bytes. A bad row is left out and costs nobody else anything; so is the second of two rows
+ * with one key, since the server knows a key once.
+ */
+export function renderUserList (fixed: string, rows: readonly unknown[]): { text: string, dropped: Dropped[] } {
+  const dropped: Dropped[] = []
+  const known = new Set(fixed.match(userKey))
+  const lines: string[] = []
+  const good: BusUsers[] = []
+  for (const row of rows) {
+    const why = whyNoRow(row)
+    if (why === undefined) good.push(row as BusUsers)
+    else dropped.push({ module: quoted(String((row as { module?: unknown } | null)?.module)), why })
+  }
+  good.sort((a, b) => a.module < b.module ? -1 : a.module > b.module ? 1 : 0)
+  for (const { module, publish, subscribe, users } of good) {
+    for (const { node, user } of [...users].sort((a, b) => a.node < b.node ? -1 : a.node > b.node ? 1 : 0)) {
+      const why = whyNoUser(user) ?? (known.has(user) ? 'another user has the same key' : undefined)
+      if (why !== undefined) {
+        dropped.push({ module, node, why })
+        continue
+      }
+      known.add(user)
+      const rights = userRights({ module, node, user, publish, subscribe })
+      lines.push(`  # ${module} on ${node}`, `  { nkey: ${confString(user)}, permissions: { publish: ${confRights(rights.publish)}, ` +
+        `subscribe: ${confRights(rights.subscribe)}, allow_responses: true } }`)
+    }
+  }
+  const text = ['# Written by the broker agent, and written over at the next change.', 'users: [', fixed.trim(), ...lines, ']', ''].join('\n')
+  return { text, dropped }
+}
+
+/** The rows of a composition's text, unchecked; undefined where it carries no list. */
+export function rowsOf (composition: unknown): unknown[] | undefined {
+  const users = (composition as { users?: unknown } | null)?.users
+  return Array.isArray(users) ? users : undefined
+}
