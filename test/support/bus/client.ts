@@ -1,0 +1,19 @@
+/** A plain client of the bus, for whatever stands beside the gateway in a test. */
+import { connect, type NatsConnection, type ConnectionOptions } from 'nats'
+import { parsed } from '../wire/bytes.js'
+import { atEnd, type Owner } from '../owner.js'
+
+const encoder = new TextEncoder()
+const decoder = new TextDecoder()
+
+export const encode = (text: string): Uint8Array => encoder.encode(text)
+export const decode = (bytes: Uint8Array): string => decoder.decode(bytes)
+/** A payload as JSON; undefined where it is none. */
+export const decodeJson = (bytes: Uint8Array): ReturnType<typeof parsed> => parsed(decode(bytes))
+
+/** Connects, and stays connected through whatever happens to the server, until the test ends. */
+export async function client (t: Owner, url: string, options: ConnectionOptions = {}): Promise<NatsConnection> {
+  const nc = await connect({ servers: url, maxReconnectAttempts: -1, reconnectTimeWait: 50, reconnectJitter: 20, ...options })
+  atEnd(t, () => nc.close())
+  return nc
+}
