@@ -1,0 +1,40 @@
+/** What a request shows for itself, taken from its headers and not yet believed. */
+export interface Credentials {
+  /** The tokens that were sent, each once. */
+  tokens: string[]
+  /** Something was sent as a credential that cannot be one. */
+  malformed: boolean
+}
+
+/** A token that came by another way than headers (`mesh/auth.renew`). */
+export const tokenAlone = (token: string): Credentials => ({ tokens: [token], malformed: false })
+
+const bearer = /^bearer +([^\s,]+)$/i
+const subprotocol = 'bearer.'
+
+/**
+ * The credentials of a request, from Node's `rawHeaders` (name, value, name, value…): `headers` shows the first of two
+ * Authorization headers alone, and the second may be another's. For a websocket upgrade the subprotocol `bearer.<jwt>`
+ * counts as well, since a browser cannot set headers there. Never the URL, never a cookie (DESIGN section 8).
+ */
+export function credentialsOf (rawHeaders: readonly string[], { websocket = false } = {}): Credentials {
+  const tokens = new Set<string>()
+  let malformed = false
+  for (let i = 0; i + 1 < rawHeaders.length; i += 2) {
+    const name = rawHeaders[i]!
+    const value = rawHeaders[i + 1]!
+    // The length first: this runs for every header of every request.
+    if (name.length === 13 && name.toLowerCase() === 'authorization') {
+      const token = bearer.exec(value.trim())?.[1]
+      if (token === undefined) malformed = true
+      else tokens.add(token)
+    } else if (websocket && name.toLowerCase() === 'sec-websocket-protocol') {
+      for (const entry of value.split(',').map((x) => x.trim())) {
+        if (!entry.startsWith(subprotocol)) continue
+        if (entry.length === subprotocol.length) malformed = true
+        else tokens.add(entry.slice(subprotocol.length))
+      }
+    }
+  }
+  return { tokens: [...tokens], malformed }
+}

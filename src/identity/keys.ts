@@ -1,0 +1,122 @@
+/** The keys of one JWKS, kept current (DESIGN section 8). */
+import { messageOf } from '../core/errors.js'
+import { limits } from '../core/limits.js'
+import type { Now } from '../core/ports.js'
+import { parseJwks, type Algorithm, type VerifyKey } from './jwks.js'
+import { sourceOf } from './source.js'
+
+export interface KeySetOptions {
+  /** Called after `open`, when other keys count from now on: what the former ones vouched for is to be forgotten. */
+  changed?: () => void
+  /** Told, once for each kind of trouble, that the keys cannot be read again and the last good ones stay. */
+  trouble?: (sentence: string) => void
+  now?: Now
+}
+
+// What no file's version is.
+const unread = 'unread'
+
+/**
+ * One JWKS, from a file or URL. There is no timer: it looks when it is asked, so that a removed key is gone by the next
+ * request however long none came.
+ */
+export class KeySet {
+  #keys: VerifyKey[] = []
+  #text: string | undefined
+  #version: string | undefined = unread
+  /** One read at a time: all who need it wait for the same. */
+  #reading: Promise<void> | undefined
+  /** The file was seen to differ from what was read. */
+  #outdated = false
+  #lookedAt = -Infinity
+  #readAt = -Infinity
+  #askedAt = -Infinity
+  #lastTrouble = ''
+  readonly #source
+  readonly #changed
+  readonly #trouble
+  readonly #now
+
+  private constructor (location: string, { changed = () => {}, trouble = () => {}, now = Date.now }: KeySetOptions) {
+    this.#source = sourceOf(location)
+    this.#changed = changed
+    this.#trouble = trouble
+    this.#now = now
+  }
+
+  /** Reads it for the first time; rejects with one sentence that names the file or URL. */
+  static async open (location: string, options: KeySetOptions = {}): Promise<KeySet> {
+    const set = new KeySet(location, options)
+    try {
+      await set.#load()
+    } catch (error) {
+      throw new Error(`${set.#source.name} ${messageOf(error)}`)
+    }
+    if (set.#keys.length === 0) {
+      throw new Error(`${set.#source.name} holds no key that is taken: expected public keys for EdDSA, ES256, ES384 or RS256 (2048 bits or more)`)
+    }
+    return set
+  }
+
+  /** Whether the keys are as current as they can be; where not, `current()` makes them so. Cheap: every request asks. */
+  isCurrent (): boolean {
+    if (this.#reading || this.#outdated) return false
+    const now = this.#now()
+    if (!this.#source.isFile) return now - this.#readAt < limits.jwksRefreshMs
+    if (now - this.#lookedAt < limits.jwksStatMs) return true
+    this.#lookedAt = now
+    this.#outdated = this.#source.version() !== this.#version
+    return !this.#outdated
+  }
+
+  /** Resolves once the keys are as current as they can be; never rejects: the last good ones stay. */
+  async current (): Promise<void> {
+    if (!this.isCurrent()) await this.#reread()
+  }
+
+  knows (kid: string): boolean {
+    return this.#keys.some((key) => key.kid === kid)
+  }
+
+  /** Reads again because a token names a key that is not here: at most once in 30 s, whoever asks how often. */
+  async lookFor (kid: string): Promise<void> {
+    if (this.#reading) await this.#reading
+    if (this.knows(kid) || this.#now() - this.#askedAt < limits.jwksCooldownMs) return
+    this.#askedAt = this.#now()
+    await this.#reread()
+  }
+
+  /** The keys a token may be signed with: those of its key id, or where it has none, all of its algorithm. */
+  candidates (kid: string | undefined, alg: Algorithm): VerifyKey[] {
+    return this.#keys.filter((key) => key.alg === alg && (kid === undefined || key.kid === kid)).slice(0, limits.keysTried)
+  }
+
+  #reread (): Promise<void> {
+    this.#reading ??= this.#load()
+      .then(() => { this.#lastTrouble = '' }, (error) => {
+        // Not asked again at once: a provider that is down is no reason for each request to wait.
+        this.#readAt = this.#now() - limits.jwksRefreshMs + limits.jwksCooldownMs
+        // A file is tried at each look: its rights may be set right without a write.
+        this.#version = unread
+        const sentence = `The keys of ${this.#source.name} stay as they are: it ${messageOf(error)}`
+        if (sentence !== this.#lastTrouble) this.#trouble(sentence)
+        this.#lastTrouble = sentence
+      })
+      .finally(() => { this.#reading = undefined })
+    return this.#reading
+  }
+
+  async #load (): Promise<void> {
+    this.#outdated = false
+    // Before the text: a write in between then differs from it, and is seen by the next look.
+    this.#version = this.#source.version()
+    const text = await this.#source.read()
+    const keys = text === this.#text ? this.#keys : await parseJwks(text)
+    this.#readAt = this.#now()
+    if (text === this.#text) return
+    const first = this.#text === undefined
+    this.#text = text
+    this.#keys = keys
+    if (!first) this.#changed()
+  }
+}
