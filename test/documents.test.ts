@@ -9,6 +9,7 @@ import { limits } from '../src/core/limits.js'
 import { isFingerprint, isName, printable, quoted, sameCommit, short, whyNoKey } from '../src/core/names.js'
 import { formatRevision, isOlder, parseRevision, youngest, type Revision } from '../src/core/revision.js'
 import { holds } from './support/holds.js'
+import { OneOf } from '../src/schemas/common.js'
 import { AssignmentSchema, NodeSchema } from '../src/schemas/inventory.js'
 
 const bad = (message: RegExp) => ({ name: 'BadDocument', message })
@@ -104,6 +105,9 @@ t.test('a document that does not fit says where and what was expected', async (t
   t.throws(() => readDocument('inventory', entry('{"node": "a", "curve": "x"}'), NodeSchema), bad(/\^X\[A-Z2-7\]\{55\}\$/), 'the pattern as it is, in its own letters')
   t.throws(() => fitting('it', AssignmentSchema, []), bad(/^it does not fit: expected object/))
   t.throws(() => fitting('it', Type.Record(Type.String(), Type.String()), { 'a\u0085b': 1 }), bad(/at \/a\\u0085b/), 'a key keeps to its line')
+  const one = Type.Object({ outcome: OneOf(['taken-in', 'current']) })
+  t.same(fitting('it', one, { outcome: 'current' }), { outcome: 'current' })
+  for (const outcome of ['other', null, 5, {}]) t.throws(() => fitting('it', one, { outcome }), bad(/^it does not fit at \/outcome: expected one of taken-in, current$/))
   t.same(readDocument('inventory', entry('{"nodes": ["a"]}'), AssignmentSchema), { nodes: ['a'] })
 })
 

@@ -1,5 +1,5 @@
 /** Documents of the buckets: read once, in one way, with one clear sentence where one does not fit. */
-import type { Static, TSchema } from '@sinclair/typebox'
+import { TypeRegistry, type Static, type TSchema } from '@sinclair/typebox'
 import { Value } from '@sinclair/typebox/value'
 import stringify from 'safe-stable-stringify'
 import { BadDocument } from './errors.js'
@@ -84,12 +84,16 @@ export function parseJson (what: string, text: string): unknown {
   return parsed
 }
 
+// A schema of `OneOf` is "unsafe" to TypeBox, which checks such a one by a rule of ours or throws.
+TypeRegistry.Set<{ enum: unknown[] }>('Unsafe', (schema, value) => schema.enum.includes(value))
+
 /** Checks a parsed value against a schema; throws BadDocument that names the first member which does not fit. */
 export function fitting<S extends TSchema> (what: string, schema: S, value: unknown): Static<S> {
   if (Value.Check(schema, value)) return value
   const first = Value.Errors(schema, value).First()
   const where = first?.path ? ` at ${printable(first.path, 200)}` : ''
-  const rule = first?.message ?? 'Unexpected value'
+  const allowed: unknown = first?.schema.enum
+  const rule = Array.isArray(allowed) ? `expected one of ${allowed.join(', ')}` : first?.message ?? 'unexpected value'
   throw new BadDocument(`${what} does not fit${where}: ${rule.charAt(0).toLowerCase()}${rule.slice(1)}`)
 }
 

@@ -66,7 +66,8 @@ function resolveBound (manifest: Manifest, binding: Binding, offersOf: ComposeIn
   for (const key of Object.keys(manifest.bound ?? {}).sort()) {
     const what = `bound ${quoted(key)} of ${manifest.module}`
     const to = own(binding, key)
-    if (!to) {
+    // The schema's rule for "any member" passes over a key that holds U+2028 or U+2029: what stands there may be anything.
+    if (typeof to?.module !== 'string' || typeof to.offer !== 'string') {
       reasons.push(`${what} is bound to nothing: name a module and its offer in binding.${manifest.module}`)
       continue
     }
