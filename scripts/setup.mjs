@@ -54,7 +54,7 @@ function packagesNeeded () {
 function installPackages () {
   say('installing packages (npm ci)')
   // A production environment would leave the compiler out.
-  const args = ['ci', '--include=dev', '--no-audit', '--no-fund', '--loglevel=error', '--progress=false']
+  const args = ['ci', '--include=dev', '--no-audit', '--no-fund', '--no-update-notifier', '--loglevel=error', '--progress=false']
   const npm = process.env.npm_execpath
   const done = npm && basename(npm).startsWith('npm-cli')
     ? run(process.execPath, [npm, ...args])

@@ -174,3 +174,19 @@ t.test('run.mjs makes ready, then is the command: its arguments, its exit code, 
   t.match(result.lines, [/compiling/])
   t.match(await c.run(['scripts/run.mjs', 'dev'], { PATH: join(c.dir, 'empty') }), { code: 1, out: '' }, 'dev alone needs a nats-server')
 })
+
+t.test('the count of a run: leaf assertions, and whatever ended a file without saying so', async (t) => {
+  const { dir } = clone(t)
+  const count = async (status: number, ...lines: string[]) => {
+    writeFileSync(join(dir, 'tap'), lines.join('\n'))
+    return (await run(dir, [join(scripts, '..', '.ci', 'count-tap.mjs'), join(dir, 'tap'), String(status)], {})).out.trim()
+  }
+  const file = (closing: string, ...inside: string[]) => ['# Subtest: test/a.test.ts', ...inside.map((line) => `    ${line}`), `${closing} 1 - test/a.test.ts # time=1ms`]
+  t.equal(await count(0, ...file('ok', '# Subtest: x', '    ok 1 - a', '    ok 2 - b', 'ok 1 - x', 'ok 2 - c')), '3 0')
+  t.equal(await count(1, ...file('not ok', '# Subtest: x', '    ok 1 - a', '    not ok 2 - b', 'not ok 1 - x')), '1 1', 'one failure is one, however deep')
+  t.equal(await count(1, ...file('not ok', 'ok 1 - a')), '1 1', 'a crash, a signal or an exit code')
+  t.equal(await count(1, ...file('not ok'), 'not ok 2 - timeout!'), '0 2')
+  t.equal(await count(1, ...file('ok', 'ok 1 - a')), '1 1', 'an exit code that nothing explains')
+  t.equal(await count(0, ...file('ok', 'ok 1 - a # SKIP', 'not ok 2 - b # TODO')), '0 1', 'a run that asserted nothing')
+  t.equal(await count(1), '0 1', 'a run that never began')
+})
