@@ -6,7 +6,7 @@
 import { Value } from '@sinclair/typebox/value'
 import { fromPublic } from 'nkeys.js'
 import { userRights, whyNoSubject } from '../core/compose/permissions.js'
-import { holdsControl, holdsLoneSurrogate, quoted } from '../core/names.js'
+import { holdsControl, holdsLoneSurrogate, isName, quoted } from '../core/names.js'
 import { BusUsersSchema, type BusUsers } from '../schemas/composition.js'
 
 /** A row that was left out: whose it is as far as it can be told, and why. */
@@ -64,7 +64,10 @@ export function renderUserList (fixed: string, rows: readonly unknown[]): { text
   for (const row of rows) {
     const why = whyNoRow(row)
     if (why === undefined) good.push(row as BusUsers)
-    else dropped.push({ module: quoted(String((row as { module?: unknown } | null)?.module)), why })
+    else {
+      const module = (row as { module?: unknown } | null)?.module
+      dropped.push({ module: isName(module) ? module : quoted(String(module)), why })
+    }
   }
   good.sort((a, b) => a.module < b.module ? -1 : a.module > b.module ? 1 : 0)
   for (const { module, publish, subscribe, users } of good) {
