@@ -67,6 +67,8 @@ export const limits = {
   badMessagesMs: 60_000,
   /** Requests of one connection that are being answered at once; more are read when these are done. */
   callsInFlight: 256,
+  /** How long clients have to close after they were told that the gateway drains. */
+  drainGraceMs: 500,
   /** setTimeout fires at once beyond 2^31-1 ms: a longer wait is made of pieces. */
   longestTimerMs: 2 ** 31 - 1,
 
@@ -99,7 +101,13 @@ export const limits = {
   /** Silence of a broker agent that fails the step: DESIGN section 3. */
   appliedMs: 5000,
   /** Take-ins of different modules at once in a process. */
-  takeInsAtOnce: 8,
+  takeInsAtOnce: 16,
+  /** Take-ins that wait for their turn. */
+  takeInsQueued: 10_000,
+  /** Own writes that are remembered, so that a process does not wake itself; more than it makes before it hears of them. */
+  ownWrites: 1000,
+  /** How often it is looked whether all buckets are there. */
+  bucketsLookMs: 5000,
   /** Reads of a bucket in flight. */
   readsInFlight: 64,
   /** Every JetStream call: a server that hangs must not hang a step. */

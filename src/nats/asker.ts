@@ -25,8 +25,8 @@ export class Asker {
   #token = 0
   #timer: NodeJS.Timeout | undefined
 
-  constructor (private readonly nc: NatsConnection) {
-    this.#sub = nc.subscribe(`${this.#inbox}.*`, {
+  constructor (readonly connection: NatsConnection) {
+    this.#sub = connection.subscribe(`${this.#inbox}.*`, {
       callback: (error, msg) => {
         if (error) return
         const token = msg.subject.slice(this.#inbox.length + 1)
@@ -71,11 +71,11 @@ export class Asker {
   close (): void {
     this.fail()
     clearInterval(this.#timer)
-    if (!this.nc.isClosed()) this.#sub.unsubscribe()
+    if (!this.connection.isClosed()) this.#sub.unsubscribe()
   }
 
   #say (token: string, subject: string, payload: Uint8Array): void {
-    this.nc.publish(subject, payload, { reply: `${this.#inbox}.${token}` })
+    this.connection.publish(subject, payload, { reply: `${this.#inbox}.${token}` })
   }
 
   #sweep (): void {

@@ -22,7 +22,13 @@ export interface Followed {
 }
 
 /** Which keys of which bucket: a filter of tokens, `*` and `>`. */
-export interface FollowedKeys { prefix: string, bucket: BucketName, filter: string }
+export interface FollowedKeys {
+  prefix: string
+  bucket: BucketName
+  filter: string
+  /** Hands what is written from now on alone; `ready` says that this has begun. */
+  onlyNew?: boolean
+}
 
 export interface Following { stop (): Promise<void> }
 
@@ -116,7 +122,9 @@ class Follower implements Following {
       deliver_subject: inbox,
       filter_subject: this.#start + this.of.filter,
       ack_policy: AckPolicy.None,
-      ...(anew ? { deliver_policy: DeliverPolicy.LastPerSubject } : { deliver_policy: DeliverPolicy.StartSequence, opt_start_seq: this.#last + 1 }),
+      ...(anew
+        ? { deliver_policy: this.of.onlyNew ? DeliverPolicy.New : DeliverPolicy.LastPerSubject }
+        : { deliver_policy: DeliverPolicy.StartSequence, opt_start_seq: this.#last + 1 }),
       idle_heartbeat: limits.heartbeatMs * 1_000_000,
       flow_control: true,
       mem_storage: true,

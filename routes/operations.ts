@@ -1,0 +1,56 @@
+/** Health, and the description of the API: open to anybody (DESIGN section 6). */
+import { Type, type FastifyPluginAsyncTypebox } from '@fastify/type-provider-typebox'
+import { sendJson } from '../src/http/json.js'
+
+const HealthSchema = Type.Object({
+  ready: Type.Boolean(),
+  bus: Type.Boolean({ description: 'the gateway is connected to the bus' }),
+  hearing: Type.Boolean({ description: 'changes of values are heard' }),
+  buckets: Type.Boolean({ description: 'all buckets are there' }),
+  missing: Type.Array(Type.String(), { description: 'buckets that are missing' })
+})
+
+const json = (description: string, schema: object): object => ({ description, content: { 'application/json': { schema } } })
+
+const routes: FastifyPluginAsyncTypebox = async (app) => {
+  const { core } = app
+
+  app.get('/livez', {
+    schema: {
+      operationId: 'livez',
+      summary: 'Whether the process answers',
+      tags: ['operations'],
+      response: { 200: json('it does', Type.Object({ live: Type.Literal(true) })) }
+    }
+  }, async (_request, reply) => sendJson(reply.header('cache-control', 'no-store'), { live: true }))
+
+  app.get('/readyz', {
+    schema: {
+      operationId: 'readyz',
+      summary: 'Whether requests can be answered: is the bus there, can changes be heard, are the buckets there',
+      tags: ['operations'],
+      response: { 200: json('all is there', HealthSchema), 503: json('something is missing', HealthSchema) }
+    }
+  }, async (_request, reply) => {
+    const health = core.health()
+    if (!health.ready) reply.code(503).header('retry-after', '1')
+    return sendJson(reply.header('cache-control', 'no-store'), health)
+  })
+
+  const description = Type.Object({}, { additionalProperties: true })
+  let yaml: string | undefined
+  app.get('/openapi.yaml', {
+    schema: {
+      operationId: 'openapiYaml',
+      summary: 'This description, as YAML',
+      tags: ['operations'],
+      response: { 200: { description: 'OpenAPI 3.1', content: { 'application/yaml': { schema: Type.String() } } } }
+    }
+  }, async (_request, reply) => reply.type('application/yaml; charset=utf-8').send(yaml ??= app.swagger({ yaml: true })))
+
+  app.get('/openapi.json', {
+    schema: { operationId: 'openapiJson', summary: 'This description, as JSON', tags: ['operations'], response: { 200: json('OpenAPI 3.1', description) } }
+  }, async (_request, reply) => sendJson(reply, app.swagger()))
+}
+
+export default routes

@@ -1,0 +1,98 @@
+/** The WebSocket on which a module watches its values (DESIGN section 7). */
+import websocket from '@fastify/websocket'
+import type { FastifyPluginAsyncTypebox } from '@fastify/type-provider-typebox'
+import type { FastifyRequest } from 'fastify'
+import { MeshError } from '../src/core/errors.js'
+import { principalOf } from '../src/http/auth.js'
+import { WatchSession } from '../src/http/watch-session.js'
+import { tokenAlone } from '../src/identity/bearer.js'
+import { unauthenticated } from '../src/identity/principal.js'
+import { problemResponses } from '../src/schemas/problem.js'
+
+const protocol = 'mesh.provision.v1'
+
+/** Throws where the handshake is none of ours, so that it is answered in the form that errors have. */
+function checkHandshake ({ headers }: FastifyRequest): void {
+  if (headers['sec-websocket-version'] !== '13') {
+    throw new MeshError('upgrade-required', 'the websocket must be of version 13: say so in Sec-WebSocket-Version')
+  }
+  if (!/^[+/0-9A-Za-z]{22}==$/.test(headers['sec-websocket-key'] ?? '')) throw new MeshError('invalid', 'Sec-WebSocket-Key is not 16 bytes in base64')
+  const offered = headers['sec-websocket-protocol']
+  if (offered !== undefined && !offered.split(',').some((one) => one.trim() === protocol)) {
+    throw new MeshError('invalid', `the subprotocols offered do not have ${protocol}: offer it, or none`)
+  }
+}
+
+const routes: FastifyPluginAsyncTypebox = async (app) => {
+  const { config, core, sessions, identity } = app
+  // In a context of its own: the plugin's hooks would run on every request otherwise, which costs a third of a GET.
+  await app.register(websocket, {
+    options: {
+      server: app.upgrades,
+      maxPayload: config.MAX_FRAME_BYTES,
+      perMessageDeflate: false,
+      clientTracking: false,
+      // The first offered could be the bearer, which must not be said back.
+      handleProtocols: (offered: Set<string>) => offered.has(protocol) ? protocol : false
+    },
+    // A broken frame: ws has answered with the close code that fits.
+    errorHandler: (error, socket, request) => {
+      request.log.debug({ why: error.message }, 'a websocket failed')
+      if (socket.readyState === socket.OPEN) socket.close(1011)
+    },
+    preClose: (done) => done()
+  })
+
+  app.route({
+    method: 'GET',
+    url: '/watch',
+    config: { websocketOnly: true },
+    exposeHeadRoute: false,
+    schema: {
+      operationId: 'watch',
+      summary: 'The WebSocket on which a module watches its values',
+      description: 'JSON-RPC 2.0 in text frames, subprotocol mesh.provision.v1: see docs/watch.md.',
+      tags: ['provision'],
+      security: [{ bearer: [] }],
+      response: {
+        101: { description: 'the connection is a WebSocket from here on' },
+        ...problemResponses('origin', 'upgrade-required', 'unavailable')
+      }
+    },
+    onRequest: [
+      app.only('module'),
+      async (request) => {
+        if (request.upgrade !== 'websocket') throw new MeshError('upgrade-required', 'this is a WebSocket: upgrade the connection')
+        const { origin } = request.headers
+        if (origin !== undefined && !app.origins().has(origin)) {
+          throw new MeshError('origin', 'pages of this origin may not connect: its operator can name it in CORS_ORIGINS')
+        }
+        checkHandshake(request)
+        const { name, expiresAt } = principalOf(request)
+        if (expiresAt <= Date.now()) throw unauthenticated('expired, within the leeway that a request has and a connection has not')
+        sessions.enter(name)
+        request.raw.socket.once('close', () => sessions.leave(name))
+      }
+    ],
+    handler: async () => { throw new MeshError('upgrade-required', 'this is a WebSocket: upgrade the connection') },
+    // Everything is attached before anything is waited for: a frame may have come with the handshake.
+    wsHandler: (socket, request) => {
+      const began = Date.now()
+      const session = new WatchSession(socket, {
+        view: core.view,
+        principal: principalOf(request),
+        maxWatches: config.MAX_WATCHES,
+        maxFrameBytes: config.MAX_FRAME_BYTES,
+        principalOf: async (token) => identity.principalOf(tokenAlone(token)),
+        failed: (error) => request.log.error({ err: error }, 'a call on the watch failed')
+      })
+      sessions.add(session)
+      request.raw.socket.on('drain', () => session.drained())
+      socket.on('close', (code) => {
+        request.log.info({ route: '/watch', module: session.principal.name, code: session.closedWith ?? code, ms: Date.now() - began }, 'watch closed')
+      })
+    }
+  })
+}
+
+export default routes

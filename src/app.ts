@@ -1,0 +1,86 @@
+/** The HTTP side as a plugin that never listens and knows no bus: plugins in order, then the routes (DESIGN section 10). */
+import { join } from 'node:path'
+import autoload from '@fastify/autoload'
+import cors from '@fastify/cors'
+import type { TypeBoxTypeProvider } from '@fastify/type-provider-typebox'
+import Fastify, { type FastifyBaseLogger, type FastifyInstance, type FastifyServerOptions, type RouteOptions } from 'fastify'
+import { corsOrigins, type Environment } from './config.js'
+import type { Core } from './core/core.js'
+import { limits } from './core/limits.js'
+import auth from './http/auth.js'
+import body from './http/body.js'
+import { answerClientError } from './http/client-error.js'
+import errors, { addMethodNotAllowed, answerError } from './http/errors.js'
+import openapi from './http/openapi.js'
+import { allowedOrigins } from './http/origin.js'
+import requestLog from './http/request-log.js'
+import { Sessions } from './http/sessions.js'
+import target from './http/target.js'
+import upgrade from './http/upgrade.js'
+import type { Identity } from './identity/identity.js'
+
+export interface AppOptions {
+  core: Core
+  config: Environment
+  identity: Identity
+  logger?: FastifyServerOptions['logger'] | FastifyBaseLogger
+}
+
+declare module 'fastify' {
+  interface FastifyInstance {
+    core: Core
+    config: Environment
+    sessions: Sessions
+    /** Origins of web pages that may open a websocket; known once the port is. */
+    origins (): Set<string>
+  }
+}
+
+/** The methods that a path may have; each path answers those it does not have with 405. */
+const methods = ['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE', 'TRACE']
+
+export async function buildApp ({ core, config, identity, logger = false }: AppOptions): Promise<FastifyInstance> {
+  const app = Fastify({
+    ...(typeof logger === 'object' && 'child' in logger ? { loggerInstance: logger as FastifyBaseLogger } : { logger }),
+    disableRequestLogging: true,
+    bodyLimit: limits.bodyBytes,
+    requestTimeout: limits.requestMs,
+    return503OnClosing: false,
+    routerOptions: { maxParamLength: limits.targetBytes },
+    ajv: { customOptions: { coerceTypes: false, removeAdditional: false, useDefaults: false, allErrors: false } },
+    frameworkErrors: answerError,
+    clientErrorHandler: answerClientError
+  }).withTypeProvider<TypeBoxTypeProvider>()
+
+  const sessions = new Sessions({ maxPerModule: config.MAX_CONNECTIONS_PER_MODULE, slowClientMs: config.SLOW_CLIENT_MS })
+  app.decorate('core', core).decorate('config', config).decorate('sessions', sessions)
+  app.decorate('origins', () => {
+    const address = app.server.address()
+    return allowedOrigins(config, typeof address === 'object' && address ? address.port : config.PORT)
+  })
+
+  const routes: RouteOptions[] = []
+  app.addHook('onRoute', (route) => { if (!route.schema?.hide) routes.push(route) })
+
+  await app.register(requestLog)
+  await app.register(errors)
+  const origins = corsOrigins(config)
+  if (origins.length > 0) {
+    await app.register(cors, {
+      origin: origins,
+      methods: ['GET', 'HEAD', 'POST', 'PUT', 'DELETE'],
+      allowedHeaders: ['Authorization', 'Content-Type', 'If-Match', 'If-None-Match', 'Prefer', 'Cache-Control', 'Last-Event-ID'],
+      exposedHeaders: ['ETag', 'Age', 'Retry-After'],
+      maxAge: 600,
+      strictPreflight: false
+    })
+  }
+  await app.register(target)
+  await app.register(upgrade)
+  await app.register(body)
+  await app.register(auth, { identity })
+  await app.register(openapi)
+  await app.register(autoload, { dir: join(import.meta.dirname, '../routes'), forceESM: true })
+  app.after(() => addMethodNotAllowed(app, [...routes], origins.length > 0 ? methods : [...methods, 'OPTIONS']))
+  return app
+}

@@ -1,0 +1,18 @@
+import type { TakeIns } from './take-in/take-ins.js'
+import type { View } from './provision/view.js'
+
+/** What is there and what is missing, for `/readyz`; each `false` has its sentence. */
+export interface Health {
+  ready: boolean
+  bus: boolean
+  hearing: boolean
+  buckets: boolean
+  missing: string[]
+}
+
+/** What the routes call. `src/serve.ts` joins it with the bus; tests join it with what they like. */
+export interface Core {
+  view: View
+  takeIns: TakeIns
+  health (): Health
+}

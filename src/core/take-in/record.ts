@@ -1,0 +1,39 @@
+/** The record of the last run worth one (DESIGN section 5, bucket `takeins`). */
+import type { TakeInRecord } from '../../schemas/take-in.js'
+import { canonical } from '../documents.js'
+import { limits } from '../limits.js'
+import type { Store } from '../ports.js'
+import type { TakeInResult } from './take.js'
+
+export interface Ended {
+  result: TakeInResult
+  failed: boolean
+  /** The fingerprint registered before, if any. */
+  from: string | undefined
+  by: string[]
+  at: number
+}
+
+const wrote = ({ registered, composed, grant }: TakeInResult): boolean => registered || composed.length > 0 || grant
+
+/** Writes the record where something was written, something failed, or the outcome differs from the record before. */
+export async function keepRecord (store: Store, { result, failed, from, by, at }: Ended): Promise<void> {
+  const { module, fp, steps } = result
+  const outcome = failed ? 'step-failed' : result.outcome
+  if (outcome === 'not-held') return
+  const before = await store.read('takeins', module)
+  if (!failed && !wrote(result) && outcomeOf(before?.text) === outcome) return
+  const record: TakeInRecord = {
+    outcome,
+    at: new Date(at).toISOString(),
+    by: by.slice(-limits.wakesInRecord),
+    ...(from === undefined ? {} : { from }),
+    ...(fp === null ? {} : { to: fp }),
+    steps
+  }
+  await store.write('takeins', module, canonical(record), before?.revision ?? 0)
+}
+
+function outcomeOf (text: string | undefined): unknown {
+  try { return (JSON.parse(text ?? '{}') as { outcome?: unknown }).outcome } catch { return undefined }
+}

@@ -1,0 +1,51 @@
+/** The steps up to the registration: is the module held, what should it be at, is it, and if not, register it. */
+import { checkManifest } from '../compose/manifest.js'
+import { canonical } from '../documents.js'
+import { BadDocument } from '../errors.js'
+import { fingerprintPrefix, isFingerprint, sameCommit } from '../names.js'
+import { formatRevision } from '../revision.js'
+import type { Registered } from '../../schemas/inventory.js'
+import type { Inventory } from './inventory.js'
+import type { Steps, TrunkAt } from './take.js'
+
+export const isAt = (registered: Registered | undefined, { fp, commit }: { fp: string, commit: string }): boolean =>
+  registered !== undefined && registered.fp === fp && sameCommit(registered.commit, commit)
+
+/** The trunk value as the leader has it; throws BadDocument where one stands that does not fit. */
+export async function readTrunk (inventory: Inventory, module: string): Promise<TrunkAt | { old: string } | undefined> {
+  const [epoch, { document, revision }] = await Promise.all([inventory.store.epoch('trunk'), inventory.trunk(module)])
+  if (!document) return undefined
+  const { fp, commit } = document
+  if (!fp.startsWith(fingerprintPrefix)) return { old: fp }
+  if (!isFingerprint(fp)) throw new BadDocument(`trunk ${module} has a fingerprint that is not fp2- and 64 hex digits`)
+  return { fp, commit, revision: { epoch, revision } }
+}
+
+export async function readHeld (inventory: Inventory, module: string): Promise<'held' | 'removed' | 'absent'> {
+  const { document, deleted } = await inventory.module(module)
+  if (document && document.module !== module) throw new BadDocument(`inventory module.${module} names another module, ${document.module}`)
+  return document ? 'held' : deleted ? 'removed' : 'absent'
+}
+
+/**
+ * Registers the module from the done key of the trunk's fingerprint. The target's revision is read first, then the trunk again:
+ * whatever came between makes the write lose, and the step is run again on what stands by then.
+ */
+export async function register (inventory: Inventory, module: string, trunk: TrunkAt): ReturnType<Steps['takeIn']> {
+  const target = await inventory.module(module)
+  if (!target.document) return 'moved' // removed meanwhile: the run looks again
+  const now = await readTrunk(inventory, module)
+  const moved = !now || 'old' in now || now.fp !== trunk.fp || !sameCommit(now.commit, trunk.commit)
+  const { registered } = target.document
+  if (moved) return now && !('old' in now) && isAt(registered, now) ? 'superseded' : 'moved'
+  if (isAt(registered, trunk)) return 'already'
+  const { document: done, deleted } = await inventory.done(module, trunk.fp)
+  if (!done || deleted) return 'waiting'
+  if (done.fp !== trunk.fp) throw new BadDocument(`builds done.${module}.${trunk.fp} names another fingerprint inside, ${done.fp}`)
+  checkManifest(module, done.manifest)
+  const document: Registered = {
+    module, fp: trunk.fp, commit: trunk.commit, trunk: formatRevision(now.revision), manifest: done.manifest
+  }
+  await inventory.store.write('inventory', `module.${module}`, canonical(document), target.revision)
+  return 'registered'
+}

@@ -1,0 +1,202 @@
+/**
+ * The order of a take-in and the name of each way to end (DESIGN section 3). What a step does is behind `Steps`; here is
+ * only what follows what, what is said, and what was done when a step fails.
+ */
+import { MeshError, messageOf } from '../errors.js'
+import { short } from '../names.js'
+import type { Revision } from '../revision.js'
+
+export const stepNames = ['held', 'trunk', 'registeredAt', 'takeIn', 'nodesOf', 'compose', 'busHolder', 'grants'] as const
+export type StepName = typeof stepNames[number]
+
+/** What an HTTP caller is told; `removed` is known to the record alone (an operator deleted the module, what was left of it went). */
+export const outcomes = ['taken-in', 'composed', 'current', 'unassigned', 'no-trunk', 'old-fingerprint', 'superseded', 'waiting'] as const
+export type Outcome = typeof outcomes[number] | 'removed' | 'not-held'
+
+/** The trunk value as it was read: what a module should be at. */
+export interface TrunkAt { fp: string, commit: string, revision: Revision }
+
+/** Where a module runs and where it still stands. */
+export interface NodesOf {
+  /** `absent` is not `deleted`: a bucket that lost data removes nothing (DESIGN section 5). */
+  assignment: 'stands' | 'deleted' | 'absent'
+  assigned: string[]
+  /** Nodes that hold a composition of it though it is no longer theirs. */
+  left: string[]
+}
+
+export interface Registration { fp: string, commit: string }
+
+export interface Composed {
+  /** The registration that the compositions carry. */
+  at: Registration | undefined
+  /** Nodes whose compositions were written or removed now. */
+  written: string[]
+}
+
+export interface Steps {
+  /** Whether the catalogue holds the module, an operator removed it, or it was never there. */
+  held (module: string): Promise<'held' | 'removed' | 'absent'>
+  trunk (module: string): Promise<TrunkAt | { old: string } | undefined>
+  registeredAt (module: string, trunk: TrunkAt): Promise<boolean>
+  /**
+   * Registers from the done key of the trunk's fingerprint. `moved`: the trunk is another by now and is not registered yet.
+   */
+  takeIn (module: string, trunk: TrunkAt): Promise<'registered' | 'already' | 'waiting' | 'superseded' | 'moved'>
+  nodesOf (module: string): Promise<NodesOf>
+  /** Composes the module's nodes, clears those it left, and composes modules bound to what it offers. */
+  compose (module: string, nodes: NodesOf): Promise<Composed>
+  /**
+   * Composes the broker module's node and waits until the bus's servers run with its users, where that is needed. Undefined
+   * where no broker has a seat. `written`: the node whose composition was written now.
+   */
+  busHolder (module: string, nodes: NodesOf, at: Registration | undefined): Promise<{ written: string | undefined } | undefined>
+  grants (module: string, nodes: NodesOf, at: Registration | undefined): Promise<Granted>
+}
+
+export interface Granted {
+  /** The grant was behind and was written. */
+  granted: boolean
+  /** Grants of other fingerprints that were deleted. */
+  deleted: number
+  /** Another registration stands by now: no grant of this one was written. */
+  superseded: boolean
+  /** The assignment or a composition moved since they were composed: no grant was written, and it has to be looked at again. */
+  moved: boolean
+}
+
+export interface StepDone { step: StepName, ms: number, error?: string }
+
+export interface TakeInResult {
+  outcome: Outcome
+  module: string
+  /** What is registered when the run ended; null where nothing is. */
+  fp: string | null
+  commit: string | null
+  /** Registered by this run. */
+  registered: boolean
+  /** Nodes whose compositions were written now, the holder's included. */
+  composed: string[]
+  /** The grant was written now. */
+  grant: boolean
+  /** What was done, in a line. */
+  said: string
+  steps: StepDone[]
+}
+
+/** A step that failed: which, why, and what was done before it. */
+export class StepFailed extends MeshError {
+  constructor (readonly step: StepName, readonly result: TakeInResult, cause: unknown) {
+    const done = result.steps.filter(({ error }) => error === undefined).map(({ step }) => step)
+    const { registered, composed } = result
+    super('step-failed', `the step ${step} failed: ${messageOf(cause)}`, { cause, members: { step, done, registered, composed } })
+  }
+}
+
+export interface TakeOptions {
+  now: () => number
+  /** Told as each step ends. */
+  progress?: (step: StepDone) => void
+}
+
+/** How often a run composes again because what it composed moved under it. */
+const mostRounds = 5
+
+const list = (names: string[]): string => names.join(', ')
+
+/** Runs one take-in. Rejects with StepFailed; every other end is an outcome. */
+export async function take (module: string, steps: Steps, { now, progress }: TakeOptions): Promise<TakeInResult> {
+  const result: TakeInResult = {
+    outcome: 'current', module, fp: null, commit: null, registered: false, composed: [], grant: false, said: '', steps: []
+  }
+
+  async function run<T> (step: StepName, work: () => Promise<T>): Promise<T> {
+    const began = now()
+    const ended = (error?: string): void => {
+      const done = { step, ms: Math.round(10 * (now() - began)) / 10, ...(error === undefined ? {} : { error }) }
+      result.steps.push(done)
+      progress?.(done)
+    }
+    try {
+      const got = await work()
+      ended()
+      return got
+    } catch (error) {
+      ended(messageOf(error))
+      throw new StepFailed(step, result, error)
+    }
+  }
+
+  const end = (outcome: Outcome, said: string): TakeInResult => Object.assign(result, { outcome, said })
+  const at = (registration: Registration | undefined): void => {
+    result.fp = registration?.fp ?? null
+    result.commit = registration?.commit ?? null
+  }
+  const name = (): string => result.fp === null ? module : `${module} at ${short(result.fp)}`
+
+  const held = await run('held', () => steps.held(module))
+  if (held === 'absent') return end('not-held', `${module} is not in the catalogue`)
+
+  let superseded = false
+  if (held === 'held') {
+    for (;;) {
+      const trunk = await run('trunk', () => steps.trunk(module))
+      if (!trunk) return end('no-trunk', `${module} has no trunk value: the indexer has not said what it should be at`)
+      if ('old' in trunk) return end('old-fingerprint', `the trunk value of ${module} has a fingerprint of an older form, ${short(trunk.old)}`)
+      at(trunk)
+      if (await run('registeredAt', () => steps.registeredAt(module, trunk))) break
+      const taken = await run('takeIn', () => steps.takeIn(module, trunk))
+      if (taken === 'moved') continue
+      if (taken === 'waiting') {
+        return end('waiting', `${module} waits for the build of ${short(trunk.fp)} (${short(trunk.commit)})`)
+      }
+      result.registered = taken === 'registered'
+      superseded = taken === 'superseded'
+      break
+    }
+  }
+
+  const composedNow = (node: string): void => { if (!result.composed.includes(node)) result.composed.push(node) }
+  let nodes: NodesOf
+  let granted: Granted
+  for (let round = 1; ; round++) {
+    const of = nodes = await run('nodesOf', () => steps.nodesOf(module))
+    const composed = await run('compose', () => steps.compose(module, of))
+    // What was registered meanwhile by another is what was composed, and what is said.
+    if (composed.at) at(composed.at)
+    composed.written.forEach(composedNow)
+    if (of.assigned.length > 0 || of.left.length > 0 || composed.written.length > 0) {
+      const holder = await run('busHolder', () => steps.busHolder(module, of, composed.at))
+      if (!holder) result.steps.pop() // no broker has a seat: the step is left out
+      else if (holder.written !== undefined) composedNow(holder.written)
+    }
+    granted = await run('grants', async () => {
+      const done = await steps.grants(module, of, composed.at)
+      if (done.moved && round === mostRounds) throw new Error(`the nodes of ${module} changed ${round} times while they were composed: try again`)
+      return done
+    })
+    if (!granted.moved) break
+  }
+  result.grant = granted.granted
+
+  const did = [
+    ...(result.registered ? [`registered from the build of ${short(result.fp ?? '')} (${short(result.commit ?? '')})`] : []),
+    ...(result.composed.length > 0 ? [`composed ${list(result.composed)}`] : []),
+    ...(granted.granted ? ['granted'] : []),
+    ...(granted.deleted > 0 ? [`deleted ${granted.deleted} grant${granted.deleted === 1 ? '' : 's'}`] : [])
+  ]
+  const saying = (what: string): string => did.length > 0 ? `${what}: ${did.join('; ')}` : what
+  if (held === 'removed') return end('removed', saying(`${module} was removed from the catalogue`))
+  if (superseded || granted.superseded) {
+    result.registered = false
+    return end('superseded', saying(`another registration of ${module} came first and was gone on with, ${name()}`))
+  }
+  if (nodes.assigned.length === 0) {
+    const why = nodes.assignment === 'absent'
+      ? nodes.left.length > 0 ? `has no assignment, and still stands on ${list(nodes.left)}` : 'has no assignment'
+      : 'is assigned to no node'
+    return end('unassigned', saying(`${name()} ${why}`))
+  }
+  if (result.registered) return end('taken-in', saying(name()))
+  return did.length > 0 ? end('composed', saying(name())) : end('current', `${name()} is current on ${list(nodes.assigned)}`)
+}

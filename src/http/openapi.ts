@@ -1,0 +1,39 @@
+/** The API's description, generated from the routes' schemas; `openapi.yaml` at the top of the project is its checked-in copy. */
+import swagger from '@fastify/swagger'
+import type { FastifyInstance } from 'fastify'
+import fp from 'fastify-plugin'
+import { version } from '../package-info.js'
+import { ProblemSchema } from '../schemas/problem.js'
+
+export default fp(async (app: FastifyInstance) => {
+  app.addSchema(ProblemSchema)
+  await app.register(swagger, {
+    openapi: {
+      openapi: '3.1.0',
+      info: {
+        title: 'mesh-gateway',
+        version,
+        description: 'The front door of a NATS mesh. A module reads its own values and sees them change live, as the module it has ' +
+          'proved to be; an operator takes a new build in with one POST. The WebSocket at /watch is described in docs/watch.md.',
+        license: { name: 'Apache-2.0', identifier: 'Apache-2.0' }
+      },
+      servers: [{ url: '/' }],
+      tags: [
+        { name: 'provision', description: "A module's own values" },
+        { name: 'take-in', description: "Taking a module's new build in" },
+        { name: 'operations', description: 'Health and description of this gateway' }
+      ],
+      components: {
+        securitySchemes: {
+          bearer: {
+            type: 'http',
+            scheme: 'bearer',
+            bearerFormat: 'JWT',
+            description: 'A JWT-SVID whose `sub` is spiffe://TRUST_DOMAIN/module/M, /operator/O or /reader/R, or a token of an OpenID provider with the scope mesh:operate or mesh:read.'
+          }
+        }
+      }
+    },
+    refResolver: { buildLocalReference: (json, _base, _fragment, i) => typeof json.$id === 'string' ? json.$id : `schema-${i}` }
+  })
+}, { name: 'openapi' })

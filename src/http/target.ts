@@ -1,0 +1,15 @@
+/** Looks at the raw request target before anything is made of it. */
+import type { FastifyInstance } from 'fastify'
+import fp from 'fastify-plugin'
+import { MeshError } from '../core/errors.js'
+import { limits } from '../core/limits.js'
+
+const printable = /^[!-~]*$/
+
+export default fp(async (app: FastifyInstance) => {
+  app.addHook('onRequest', async ({ raw: { url = '' } }) => {
+    if (url.length > limits.targetBytes) throw new MeshError('uri-too-long', `the URL is longer than ${limits.targetBytes} bytes`)
+    // A raw byte would be read as Latin-1 and name another key than its sender meant.
+    if (!printable.test(url)) throw new MeshError('invalid', 'the URL holds a byte that is not printable ASCII: percent-escape it')
+  })
+}, { name: 'target' })

@@ -1,0 +1,275 @@
+/** One client's connection to /watch: its calls, its watches, and what it is told (DESIGN section 7). */
+import type { WebSocket } from 'ws'
+import { MeshError, problems } from '../core/errors.js'
+import { limits } from '../core/limits.js'
+import type { ValueName } from '../core/names.js'
+import { askedValue } from '../core/provision/asked.js'
+import type { Entry } from '../core/provision/entry.js'
+import { idOfEtag } from '../core/provision/said.js'
+import type { View } from '../core/provision/view.js'
+import type { Principal } from '../identity/principal.js'
+import { meshError, notification, result, rpcError, rpcErrors, valueResult, type Id } from './frames.js'
+import { readMessage } from './json-rpc.js'
+import { asMeshError } from './problem.js'
+import { Watch } from './watch.js'
+
+/** Close codes of DESIGN section 7: 44xx say not to come back as one is, 45xx to come back with pauses. */
+export const closeCodes = {
+  binary: 1003, fault: 1011, draining: 1012, badMessages: 4400, expired: 4401, tooManyMessages: 4429, notReading: 4508
+} as const
+
+export interface SessionOptions {
+  view: View
+  principal: Principal
+  maxWatches: number
+  maxFrameBytes: number
+  /** Who a token proves to be; rejects with the MeshError of a 401. */
+  principalOf (token: string): Promise<Principal>
+  /** An unexpected error in a call; the client is told `internal`. */
+  failed (error: unknown): void
+}
+
+type Method = (session: WatchSession, id: Id, params: Record<string, unknown>) => Promise<void> | void
+
+const seconds = (ms: number): number => Math.max(0, Math.ceil(ms / 1000))
+
+export class WatchSession {
+  readonly watches = new Map<string, Watch>()
+  principal: Principal
+  /** Why and with which code this side closed; undefined while it has not. */
+  closedWith: number | undefined
+  #calls = 0
+  #notLive = 0
+  #saidLive = true
+  #tickAt = Date.now() + limits.tickMs
+  #saidExpiring = false
+  #bad = { since: 0, count: 0 }
+  #expiry: NodeJS.Timeout | undefined
+  readonly #behind = new Set<Watch>()
+
+  constructor (readonly socket: WebSocket, private readonly options: SessionOptions) {
+    this.principal = options.principal
+    socket.on('message', (data, isBinary) => this.#message(data as Buffer, isBinary))
+    socket.on('close', () => this.#end())
+    const { maxWatches, maxFrameBytes } = options
+    this.send(notification('session.hello', {
+      module: this.principal.name,
+      expiresIn: this.#expiresIn(),
+      limits: { watches: maxWatches, frameBytes: maxFrameBytes, callsInFlight: limits.callsInFlight, unsentBytes: limits.unsentBytes },
+      tickSeconds: limits.tickMs / 1000
+    }))
+    this.#untilExpiry()
+  }
+
+  /** Writes a frame; nothing once the connection is closing. */
+  send (frame: Buffer): void {
+    if (this.socket.readyState === this.socket.OPEN) this.socket.send(frame, { binary: false })
+  }
+
+  /** Whether so much is unsent that more would only pile up. `more` is what is about to be written. */
+  crowded (more: number): boolean { return this.socket.bufferedAmount + more > limits.unsentBytes }
+
+  /** A watch has something to say that there is no room for: it says the newest once there is. */
+  wait (watch: Watch): void { this.#behind.add(watch) }
+
+  /** Everything unsent was written out: those that were skipped say what stands now. */
+  drained (): void {
+    for (const watch of this.#behind) {
+      this.#behind.delete(watch)
+      watch.catchUp()
+      if (this.#behind.size > 0 && this.crowded(0)) return
+    }
+    if (this.socket.isPaused && this.#calls < limits.callsInFlight) this.socket.resume()
+  }
+
+  /** A watch became stale (+1) or current again (-1): the client is told at once when that changes whether all are live. */
+  countStale (by: 1 | -1): void {
+    this.#notLive += by
+    if ((this.#notLive === 0) !== this.#saidLive) this.#tick()
+  }
+
+  /** The regular beat, called about once a second. */
+  beat (now: number): void {
+    if (now >= this.#tickAt) this.#tick()
+    if (!this.#saidExpiring && this.principal.expiresAt - now <= limits.expiringMs) {
+      this.#saidExpiring = true
+      this.send(notification('session.expiring', { expiresIn: this.#expiresIn() }))
+    }
+  }
+
+  close (code: number, reason: string): void {
+    this.closedWith ??= code
+    this.socket.close(code, reason)
+    this.#end()
+  }
+
+  #tick (): void {
+    this.#saidLive = this.#notLive === 0
+    this.#tickAt = Date.now() + limits.tickMs
+    this.send(notification('session.tick', { live: this.#saidLive }))
+  }
+
+  #expiresIn (): number { return seconds(this.principal.expiresAt - Date.now()) }
+
+  /** Closes at the credential's end itself; a far end is waited for in pieces. */
+  #untilExpiry (): void {
+    clearTimeout(this.#expiry)
+    const left = this.principal.expiresAt - Date.now()
+    if (left <= 0) return this.close(closeCodes.expired, 'the credential expired')
+    this.beat(Date.now())
+    this.#expiry = setTimeout(() => this.#untilExpiry(), Math.min(left, limits.longestTimerMs))
+  }
+
+  #end (): void {
+    clearTimeout(this.#expiry)
+    for (const watch of this.watches.values()) watch.drop()
+    this.watches.clear()
+    this.#behind.clear()
+  }
+
+  // A throw in a message listener would end the process: whatever happens here is caught.
+  #message (data: Buffer, isBinary: boolean): void {
+    if (this.closedWith !== undefined) return
+    if (isBinary) return this.close(closeCodes.binary, 'only text frames are read')
+    try {
+      const message = readMessage(data.toString('utf8'))
+      if (!message) return
+      if ('error' in message) {
+        this.#tooBad()
+        return this.send(rpcError(message.id, message.error))
+      }
+      const method = methods.get(message.method)
+      if (!method) {
+        this.#tooBad()
+        return this.send(rpcError(message.id, rpcErrors.method))
+      }
+      void this.#call(method, message.id, message.params)
+    } catch (error) {
+      this.options.failed(error)
+      this.close(closeCodes.fault, 'the gateway failed')
+    }
+  }
+
+  async #call (method: Method, id: Id, params: Record<string, unknown>): Promise<void> {
+    // One that asks faster than it is answered, or does not read its answers, is not read either until it is through.
+    if (++this.#calls >= limits.callsInFlight || this.crowded(0)) this.socket.pause()
+    try {
+      await method(this, id, params)
+    } catch (error) {
+      if (!(error instanceof MeshError)) this.options.failed(error)
+      this.send(meshError(id, asMeshError(error)))
+    } finally {
+      this.#calls--
+      if (this.socket.isPaused && this.#calls < limits.callsInFlight && !this.crowded(0)) this.socket.resume()
+    }
+  }
+
+  #tooBad (): void {
+    const now = Date.now()
+    if (now - this.#bad.since > limits.badMessagesMs) this.#bad = { since: now, count: 0 }
+    if (++this.#bad.count > limits.badMessages) this.close(closeCodes.badMessages, 'too many messages that are none')
+  }
+
+  async get (id: Id, params: Record<string, unknown>): Promise<void> {
+    const name = askedValue(this.principal.name, params.kind, params.key)
+    const entry = this.options.view.peek(name) ?? await this.options.view.read(name)
+    this.#answerSaid(id, entry)
+  }
+
+  async watch (id: Id, params: Record<string, unknown>): Promise<void> {
+    const name = askedValue(this.principal.name, params.kind, params.key)
+    const keep = params.keep === true
+    const since = typeof params.since === 'string' ? idOfEtag(params.since) : undefined
+    const watch = this.#open(name)
+    let unavailable: MeshError | undefined
+    let entry = this.options.view.peek(name)
+    if (!entry) {
+      try {
+        entry = await this.options.view.read(name)
+      } catch (error) {
+        unavailable = asMeshError(error)
+      }
+    }
+    watch.answered()
+    // From here to the end nothing waits, so nothing can come between the answer and what follows it.
+    const said = entry?.said
+    if (unavailable ? keep : keep || (said && 'bytes' in said)) watch.confirm()
+    else if (!watch.confirmed && !watch.pending) this.#discard(watch)
+    if (unavailable) {
+      if (!keep) throw unavailable
+      this.send(result(id, { kind: name.kind, key: name.key, unavailable: true }))
+      watch.begin(undefined)
+    } else if (said && 'refused' in said && keep) {
+      this.send(result(id, { kind: name.kind, key: name.key, refused: said.refused }))
+      watch.begin(said.id)
+    } else {
+      if (said && 'bytes' in said && said.id === since) {
+        this.send(result(id, { kind: name.kind, key: name.key, etag: said.etag, unchanged: true }))
+      } else this.#answerSaid(id, entry as Entry)
+      watch.begin(said?.id)
+    }
+  }
+
+  unwatch (id: Id, params: Record<string, unknown>): void {
+    const name = askedValue(this.principal.name, params.kind, params.key)
+    const watch = this.watches.get(idOf(name))
+    if (watch) this.#discard(watch)
+    this.send(result(id, {}))
+  }
+
+  async renew (id: Id, params: Record<string, unknown>): Promise<void> {
+    if (typeof params.token !== 'string') throw new MeshError('invalid', 'no token given: name a token as a string')
+    let next: Principal
+    try {
+      next = await this.options.principalOf(params.token)
+    } catch (error) {
+      if (!(error instanceof MeshError)) throw error
+      return this.send(meshError(id, error, problems.unauthenticated.rpc))
+    }
+    const { principal } = this
+    const why = next.role !== principal.role || next.name !== principal.name
+      ? 'the token is of another module'
+      : next.expiresAt <= principal.expiresAt ? 'the token does not expire later than the one before' : undefined
+    if (why) return this.send(meshError(id, new MeshError('unauthenticated', `${why}: nothing was changed`)))
+    this.principal = next
+    this.#saidExpiring = false
+    this.send(result(id, { expiresIn: this.#expiresIn() }))
+    this.#untilExpiry()
+  }
+
+  #answerSaid (id: Id, { name, said }: Entry): void {
+    if (said && 'bytes' in said) return this.send(valueResult(id, name, said))
+    if (!said) throw new MeshError('unavailable', 'the value is not known')
+    throw new MeshError(said.code === 404 ? 'not-declared' : 'refused', said.refused)
+  }
+
+  /** The watch of a value: the one that stands, or a new one that waits for its first answer. */
+  #open (name: ValueName): Watch {
+    const id = idOf(name)
+    let watch = this.watches.get(id)
+    if (!watch) {
+      if (this.watches.size >= this.options.maxWatches) {
+        throw new MeshError('too-many-requests', `this connection has ${this.options.maxWatches} watches, which is the most: unwatch some, or open another`, { retryAfterS: 1 })
+      }
+      watch = new Watch(name, this, this.options.view)
+      this.watches.set(id, watch)
+    }
+    watch.asked()
+    return watch
+  }
+
+  #discard (watch: Watch): void {
+    if (this.watches.get(idOf(watch.name)) === watch) this.watches.delete(idOf(watch.name))
+    this.#behind.delete(watch)
+    watch.drop()
+  }
+}
+
+const idOf = ({ kind, key }: ValueName): string => `${kind} ${key}`
+
+const methods = new Map<string, Method>([
+  ['mesh/provision.get', (session, id, params) => session.get(id, params)],
+  ['mesh/provision.watch', (session, id, params) => session.watch(id, params)],
+  ['mesh/provision.unwatch', (session, id, params) => session.unwatch(id, params)],
+  ['mesh/auth.renew', (session, id, params) => session.renew(id, params)]
+])

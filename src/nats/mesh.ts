@@ -1,0 +1,144 @@
+/** The bus side of a gateway, joined: core's ports on one connection, kept through every reconnect. */
+import { setTimeout as pause } from 'node:timers/promises'
+import type { NatsConnection } from 'nats'
+import type { Environment } from '../config.js'
+import type { Core, Health } from '../core/core.js'
+import { MeshError, messageOf } from '../core/errors.js'
+import { limits } from '../core/limits.js'
+import type { BucketName, Store } from '../core/ports.js'
+import { View } from '../core/provision/view.js'
+import { OwnWrites } from '../core/take-in/own-writes.js'
+import { TakeIns } from '../core/take-in/take-ins.js'
+import { Asker } from './asker.js'
+import { NatsBrokers } from './brokers.js'
+import { ensureBuckets, missingBuckets, NatsStore } from './buckets.js'
+import { Bus } from './bus.js'
+import type { Log } from './connection.js'
+import { makeCredential } from './credentials.js'
+import type { Following } from './follow.js'
+import { Ear } from './hearing.js'
+import { ProvisionerClient } from './provisioner-client.js'
+import { wakeOnKeys } from './wake-watch.js'
+
+const sleep = async (ms: number): Promise<void> => { await pause(ms) }
+
+export class Mesh implements Core {
+  readonly view: View
+  readonly takeIns: TakeIns
+  readonly #bus: Bus
+  readonly #ear: Ear
+  readonly #own = new OwnWrites()
+  #asker: Asker | undefined
+  #store: Store | undefined
+  #waking: Following | undefined
+  /** Buckets that are missing; undefined until somebody looked. */
+  #missing: BucketName[] | undefined
+  #ticking: NodeJS.Timeout | undefined
+  #looking: NodeJS.Timeout | undefined
+  #stopped = false
+
+  constructor (private readonly config: Environment, private readonly log: Log) {
+    const node = config.MESH_NODE as string
+    const asker = (): Asker | undefined => this.#bus.connection ? this.#asker : undefined
+    this.#bus = new Bus(config, `mesh-gateway ${node}`, log)
+    this.view = new View({
+      provisioner: new ProvisionerClient(node, config.ASK_TIMEOUT_MS, asker),
+      now: Date.now,
+      defer: setImmediate,
+      random: Math.random,
+      askTimeoutMs: config.ASK_TIMEOUT_MS,
+      rewound: ({ module, kind }) => log.warn({ module, kind }, 'the compositions were rewound: an older answer that stands is handed')
+    })
+    this.#ear = new Ear(node, this.view, log)
+    this.takeIns = new TakeIns({
+      store: () => this.#reachable(),
+      brokers: new NatsBrokers(asker, sleep),
+      makeCredential,
+      patience: { now: Date.now, random: Math.random, pause: sleep },
+      ended: (result, failed, by) => {
+        const { module, outcome, said, composed, steps } = result
+        const ms = steps.reduce((sum, step) => sum + step.ms, 0)
+        if (failed) log.error({ module, by, step: failed.step, why: failed.message, ms }, 'take-in failed')
+        else log.info({ module, by, outcome, composed, ms }, `take-in: ${said}`)
+      },
+      trouble: (module, error) => log.error({ module, why: messageOf(error) }, 'take-in')
+    })
+  }
+
+  start (): void {
+    this.#ticking = setInterval(() => this.view.tick(), limits.viewTickMs)
+    this.#looking = setInterval(() => { void this.#lookAtBuckets() }, limits.bucketsLookMs)
+    this.#bus.listen({ up: (nc) => this.#up(nc), down: () => this.#down() })
+    this.#bus.start()
+  }
+
+  /** Ends what runs, then the connection. */
+  async stop (): Promise<void> {
+    this.#stopped = true
+    clearInterval(this.#looking)
+    await this.takeIns.stop()
+    await this.#waking?.stop().catch(() => undefined)
+    this.#ear.stop()
+    clearInterval(this.#ticking)
+    this.#asker?.close()
+    await this.#bus.stop()
+  }
+
+  health (): Health {
+    const bus = this.#bus.connection !== undefined
+    const buckets = bus && this.#missing?.length === 0
+    const { hearing } = this.view
+    return { ready: bus && buckets && hearing && !this.#stopped, bus, hearing, buckets, missing: this.#missing ?? [] }
+  }
+
+  #up (nc: NatsConnection): void {
+    if (this.#store === undefined || this.#asker?.connection !== nc) {
+      this.#asker?.close()
+      this.#asker = new Asker(nc)
+      this.#store = this.#own.around(new NatsStore(nc, this.config.MESH_PREFIX))
+      void this.#waking?.stop()
+      this.#waking = undefined
+    }
+    this.#ear.up(nc)
+    void this.#lookAtBuckets()
+  }
+
+  #down (): void {
+    this.#asker?.fail()
+    this.#ear.down()
+  }
+
+  /** The buckets, or why nothing can be taken in now. */
+  #reachable (): Store {
+    if (!this.#bus.connection || !this.#store) throw new MeshError('unavailable', 'the gateway is not connected to the bus')
+    if (this.#missing === undefined) throw new MeshError('unavailable', 'the buckets were not seen yet: ask again in a moment')
+    if (this.#missing.length > 0) throw new MeshError('unavailable', missingSentence(this.config.MESH_PREFIX, this.#missing))
+    return this.#store
+  }
+
+  /** Sees that the buckets are there, and makes them where that is right (DESIGN section 5). */
+  async #lookAtBuckets (): Promise<void> {
+    const nc = this.#bus.connection
+    if (!nc || this.#stopped) return
+    const before = this.#missing?.join()
+    try {
+      const { MESH_PREFIX: prefix, KV_REPLICAS: replicas } = this.config
+      // Only the first look may make them: a bucket that goes missing under a running gateway is an accident.
+      this.#missing = this.#missing === undefined ? await ensureBuckets(nc, { prefix, replicas }) : await missingBuckets(nc, prefix)
+    } catch (error) {
+      this.log.warn({ why: messageOf(error) }, 'the buckets cannot be looked at; trying on')
+      if (this.#missing === undefined && !this.#stopped) setTimeout(() => { void this.#lookAtBuckets() }, limits.connectMs).unref()
+      return
+    }
+    if (this.#missing.length > 0 && this.#missing.join() !== before) this.log.error({}, missingSentence(this.config.MESH_PREFIX, this.#missing))
+    if (this.#missing.length === 0 && this.config.TAKE_IN === 'auto' && !this.#waking && !this.#stopped) {
+      this.#waking = wakeOnKeys(nc, this.config.MESH_PREFIX, {
+        wake: (module, why) => this.takeIns.wake(module, why),
+        isOwn: (bucket, entry) => this.#own.has(bucket, entry)
+      }, this.log)
+    }
+  }
+}
+
+const missingSentence = (prefix: string, missing: BucketName[]): string =>
+  `missing though ${prefix}takeins stands: ${missing.map((bucket) => prefix + bucket).join(', ')}. Restore what was lost; nothing is made or composed until then`

@@ -1,0 +1,43 @@
+/** Joins configuration, bus and core into a gateway that listens, and drains it on a signal. */
+import closeWithGrace from 'close-with-grace'
+import { pino } from 'pino'
+import { buildApp } from './app.js'
+import { requireVariables, type Environment } from './config.js'
+import { messageOf } from './core/errors.js'
+import { limits } from './core/limits.js'
+import { createIdentity } from './identity/identity.js'
+import { Mesh } from './nats/mesh.js'
+
+/** Thrown where the address cannot be listened on; its message is one line for the user. */
+export class ListenError extends Error {
+  override readonly name = 'ListenError'
+}
+
+/**
+ * Runs the gateway until a signal drains it. It listens whether the bus is there or not (DESIGN section 9). Rejects with a
+ * ConfigError for a variable that does not fit, or a ListenError.
+ */
+export async function serve (config: Environment): Promise<void> {
+  requireVariables(config, ['NATS_URL', 'MESH_NODE', 'AUTH_JWKS'])
+  const log = pino({ level: config.LOG_LEVEL })
+  const identity = await createIdentity(config, { trouble: (why) => log.warn({ why }, 'the keys that sign credentials could not be read again') })
+  const mesh = new Mesh(config, log)
+  const app = await buildApp({ core: mesh, config, identity, logger: log })
+  try {
+    await app.listen({ host: config.HOST, port: config.PORT })
+  } catch (error) {
+    await app.close()
+    const { code } = error as NodeJS.ErrnoException
+    const why = code === 'EADDRINUSE' ? 'is in use: end what listens there, or set PORT to another' : `cannot be listened on: ${messageOf(error)}`
+    throw new ListenError(`port ${config.PORT} on ${config.HOST} ${why}`)
+  }
+  mesh.start()
+
+  closeWithGrace({ delay: config.DRAIN_MS, logger: false }, async ({ err, signal }) => {
+    if (err) log.fatal({ err }, 'the gateway failed and ends')
+    else log.info({ signal }, 'draining')
+    await app.sessions.drain(limits.drainGraceMs)
+    await Promise.all([app.close(), mesh.stop()])
+    log.info({}, 'ended')
+  })
+}
