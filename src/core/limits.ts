@@ -145,6 +145,8 @@ export const limits = {
   reloadAgainMs: 5000,
   /** A service of the bus that ended though it should not is started again after this long. */
   serviceAgainMs: 1000,
+  /** An agent that is told to stop answers what it was asked, for so long at most. */
+  agentDrainMs: 2000,
   /** What stops on a signal has this long before its process ends all the same. */
   stopMs: 5000
 } as const

@@ -1,0 +1,34 @@
+/** `mesh-gateway openapi`: the API's description, generated from the routes' schemas. */
+import { writeFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import { pino } from 'pino'
+import { buildApp } from '../app.js'
+import { loadConfig } from '../config.js'
+import type { Identity } from '../identity/identity.js'
+import { unauthenticated } from '../identity/principal.js'
+import { Mesh } from '../nats/mesh.js'
+import { packageRoot } from '../package-info.js'
+
+/** Where the checked-in copy stands. */
+export const openapiFile = join(packageRoot, 'openapi.yaml')
+
+const nobody: Identity = { cached: () => undefined, principalOf: async () => { throw unauthenticated('only the description is asked here') } }
+
+/** The description as YAML. Nothing listens, and the bus is not reached. */
+export async function describe (): Promise<string> {
+  const config = { ...loadConfig({}), MESH_NODE: 'node-a' }
+  const app = await buildApp({ core: new Mesh(config, pino({ level: 'silent' })), config, identity: nobody })
+  await app.ready()
+  try {
+    return app.swagger({ yaml: true })
+  } finally {
+    await app.close()
+  }
+}
+
+/** Writes the checked-in copy, or prints it. */
+export async function openapi ({ write }: { write: boolean }): Promise<void> {
+  const yaml = await describe()
+  if (!write) process.stdout.write(yaml)
+  else await writeFile(openapiFile, yaml)
+}
