@@ -1,6 +1,7 @@
 /** Health, and the description of the API: open to anybody (DESIGN section 6). */
 import { Type, type FastifyPluginAsyncTypebox } from '@fastify/type-provider-typebox'
 import { sendJson } from '../src/http/json.js'
+import { descriptionYaml } from '../src/http/openapi.js'
 
 const HealthSchema = Type.Object({
   ready: Type.Boolean(),
@@ -46,7 +47,7 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
       tags: ['operations'],
       response: { 200: { description: 'OpenAPI 3.1', content: { 'application/yaml': { schema: Type.String() } } } }
     }
-  }, async (_request, reply) => reply.type('application/yaml; charset=utf-8').send(yaml ??= app.swagger({ yaml: true })))
+  }, async (_request, reply) => reply.type('application/yaml; charset=utf-8').send(yaml ??= descriptionYaml(app)))
 
   app.get('/openapi.json', {
     schema: { operationId: 'openapiJson', summary: 'This description, as JSON', tags: ['operations'], response: { 200: json('OpenAPI 3.1', description) } }

@@ -13,9 +13,9 @@ const Kind = Type.String({ description: '`config` or `bound`; `secret` is known 
 const Key = Type.String({ description: 'one path segment, percent-decoded once; 1 to 256 characters, no control characters' })
 
 const valueHeaders = {
-  ETag: { description: "strong, of the value's bytes", schema: { type: 'string' } },
-  'Cache-Control': { schema: { type: 'string', const: 'private, no-cache' } },
-  Vary: { schema: { type: 'string' } }
+  ETag: { description: "strong, of the value's bytes", type: 'string' },
+  'Cache-Control': { type: 'string', const: 'private, no-cache' },
+  Vary: { type: 'string' }
 }
 
 const cacheHeaders = { 'cache-control': 'private, no-cache', vary: 'Accept, Authorization, Origin' }
@@ -37,7 +37,7 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
       }),
       response: {
         200: { description: "the value's own bytes", headers: valueHeaders, content: { 'application/json': { schema: Type.Unknown({ description: 'any JSON' }) } } },
-        304: { description: 'the caller has the current value', headers: valueHeaders },
+        304: { type: 'null', description: 'the caller has the current value', headers: valueHeaders },
         ...problemResponses('refused', 'not-declared', 'bad-answer', 'unavailable', 'timeout')
       }
     }

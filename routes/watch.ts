@@ -55,7 +55,7 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
       tags: ['provision'],
       security: [{ bearer: [] }],
       response: {
-        101: { description: 'the connection is a WebSocket from here on' },
+        101: { type: 'null', description: 'the connection is a WebSocket from here on' },
         ...problemResponses('origin', 'upgrade-required', 'unavailable')
       }
     },

@@ -2,8 +2,12 @@
 import swagger from '@fastify/swagger'
 import type { FastifyInstance } from 'fastify'
 import fp from 'fastify-plugin'
+import { stringify } from 'yaml'
 import { version } from '../package-info.js'
 import { ProblemSchema } from '../schemas/problem.js'
+
+/** The description as YAML; anchors, which the library makes of shared parts, would be there by accident of the code. */
+export const descriptionYaml = (app: FastifyInstance): string => stringify(app.swagger(), { aliasDuplicateObjects: false, lineWidth: 120 })
 
 export default fp(async (app: FastifyInstance) => {
   app.addSchema(ProblemSchema)

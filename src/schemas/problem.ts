@@ -13,11 +13,11 @@ export const ProblemSchema = Type.Object({
 }, { $id: 'Problem', title: 'Problem', additionalProperties: true })
 
 const headersOf: Record<number, Record<string, object>> = {
-  401: { 'WWW-Authenticate': { schema: { type: 'string', const: 'Bearer' } } },
-  405: { Allow: { schema: { type: 'string' } } },
-  426: { Upgrade: { schema: { type: 'string', const: 'websocket' } } },
-  429: { 'Retry-After': { schema: { type: 'integer', minimum: 0 } } },
-  503: { 'Retry-After': { schema: { type: 'integer', minimum: 0 } } }
+  401: { 'WWW-Authenticate': { type: 'string', const: 'Bearer' } },
+  405: { Allow: { type: 'string' } },
+  426: { Upgrade: { type: 'string', const: 'websocket' } },
+  429: { 'Retry-After': { type: 'integer', minimum: 0 } },
+  503: { 'Retry-After': { type: 'integer', minimum: 0 } }
 }
 
 /** What may happen on every route that asks who is there. */
