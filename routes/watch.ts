@@ -84,6 +84,7 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
         maxWatches: config.MAX_WATCHES,
         maxFrameBytes: config.MAX_FRAME_BYTES,
         principalOf: async (token) => identity.principalOf(tokenAlone(token)),
+        mayCall: (principal) => app.rates.take(principal) === undefined,
         failed: (error) => request.log.error({ err: error }, 'a call on the watch failed')
       })
       sessions.add(session)

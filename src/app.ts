@@ -2,8 +2,8 @@
 import { join } from 'node:path'
 import autoload from '@fastify/autoload'
 import cors from '@fastify/cors'
-import type { TypeBoxTypeProvider } from '@fastify/type-provider-typebox'
 import Fastify, { LogController, type FastifyBaseLogger, type FastifyInstance, type FastifyServerOptions, type RouteOptions } from 'fastify'
+import health from '../routes/health.js'
 import { corsOrigins, type Environment } from './config.js'
 import type { Core } from './core/core.js'
 import { limits } from './core/limits.js'
@@ -13,6 +13,7 @@ import { answerClientError } from './http/client-error.js'
 import errors, { addMethodNotAllowed, answerError } from './http/errors.js'
 import openapi from './http/openapi.js'
 import { allowedOrigins } from './http/origin.js'
+import { Rates } from './http/rate.js'
 import requestLog from './http/request-log.js'
 import { Sessions } from './http/sessions.js'
 import target from './http/target.js'
@@ -31,6 +32,8 @@ declare module 'fastify' {
     core: Core
     config: Environment
     sessions: Sessions
+    /** Whether health is served here: everywhere, or on the port of its own alone. */
+    operations: boolean
     /** Origins of web pages that may open a websocket; known once the port is. */
     origins (): Set<string>
   }
@@ -39,8 +42,9 @@ declare module 'fastify' {
 /** The methods that a path may have; each path answers those it does not have with 405. */
 const methods = ['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE', 'TRACE']
 
-export async function buildApp ({ core, config, identity, logger = false }: AppOptions): Promise<FastifyInstance> {
-  const app = Fastify({
+/** What every port of a gateway has: one form of errors, bounded requests, one line a request. */
+function createServer (logger: AppOptions['logger']): FastifyInstance {
+  return Fastify({
     ...(typeof logger === 'object' && 'child' in logger ? { loggerInstance: logger as FastifyBaseLogger } : { logger }),
     logController: new LogController({ disableRequestLogging: true }),
     bodyLimit: limits.bodyBytes,
@@ -50,10 +54,24 @@ export async function buildApp ({ core, config, identity, logger = false }: AppO
     ajv: { customOptions: { coerceTypes: false, removeAdditional: false, useDefaults: false, allErrors: false } },
     frameworkErrors: answerError,
     clientErrorHandler: answerClientError
-  }).withTypeProvider<TypeBoxTypeProvider>()
+  }) as FastifyInstance
+}
 
+/** The port of its own for health, where `OPS_PORT` asks for one. */
+export async function buildOperations ({ core, logger = false }: Pick<AppOptions, 'core' | 'logger'>): Promise<FastifyInstance> {
+  const app = createServer(logger)
+  app.decorate('core', core).decorate('operations', true)
+  await app.register(requestLog)
+  await app.register(errors)
+  await app.register(target)
+  await app.register(health)
+  return app
+}
+
+export async function buildApp ({ core, config, identity, logger = false }: AppOptions): Promise<FastifyInstance> {
+  const app = createServer(logger)
   const sessions = new Sessions({ maxPerModule: config.MAX_CONNECTIONS_PER_MODULE, slowClientMs: config.SLOW_CLIENT_MS })
-  app.decorate('core', core).decorate('config', config).decorate('sessions', sessions)
+  app.decorate('core', core).decorate('config', config).decorate('sessions', sessions).decorate('operations', config.OPS_PORT === undefined)
   app.decorate('origins', () => {
     const address = app.server.address()
     return allowedOrigins(config, typeof address === 'object' && address ? address.port : config.PORT)
@@ -78,7 +96,7 @@ export async function buildApp ({ core, config, identity, logger = false }: AppO
   await app.register(target)
   await app.register(upgrade)
   await app.register(body)
-  await app.register(auth, { identity })
+  await app.register(auth, { identity, rates: new Rates(config.RATE_LIMIT) })
   await app.register(openapi)
   await app.register(autoload, { dir: join(import.meta.dirname, '../routes'), forceESM: true })
   app.after(() => addMethodNotAllowed(app, [...routes], origins.length > 0 ? methods : [...methods, 'OPTIONS']))

@@ -1,7 +1,8 @@
 /** Joins configuration, bus and core into a gateway that listens, and drains it on a signal. */
 import closeWithGrace from 'close-with-grace'
+import type { FastifyInstance } from 'fastify'
 import { pino } from 'pino'
-import { buildApp } from './app.js'
+import { buildApp, buildOperations } from './app.js'
 import { requireVariables, type Environment } from './config.js'
 import { messageOf } from './core/errors.js'
 import { limits } from './core/limits.js'
@@ -23,13 +24,13 @@ export async function serve (config: Environment): Promise<void> {
   const identity = await createIdentity(config, { trouble: (why) => log.warn({ why }, 'the keys that sign credentials could not be read again') })
   const mesh = new Mesh(config, log)
   const app = await buildApp({ core: mesh, config, identity, logger: log })
+  const operations = config.OPS_PORT === undefined ? undefined : await buildOperations({ core: mesh, logger: log })
   try {
-    await app.listen({ host: config.HOST, port: config.PORT })
+    await listen(app, config.HOST, config.PORT, 'PORT')
+    if (operations) await listen(operations, config.HOST, config.OPS_PORT as number, 'OPS_PORT')
   } catch (error) {
-    await app.close()
-    const { code } = error as NodeJS.ErrnoException
-    const why = code === 'EADDRINUSE' ? 'is in use: end what listens there, or set PORT to another' : `cannot be listened on: ${messageOf(error)}`
-    throw new ListenError(`port ${config.PORT} on ${config.HOST} ${why}`)
+    await Promise.all([app.close(), operations?.close()])
+    throw error
   }
   mesh.start()
 
@@ -37,7 +38,17 @@ export async function serve (config: Environment): Promise<void> {
     if (err) log.fatal({ err }, 'the gateway failed and ends')
     else log.info({ signal }, 'draining')
     await app.sessions.drain(limits.drainGraceMs)
-    await Promise.all([app.close(), mesh.stop()])
+    await Promise.all([app.close(), operations?.close(), mesh.stop()])
     log.info({}, 'ended')
   })
+}
+
+async function listen (app: FastifyInstance, host: string, port: number, variable: string): Promise<void> {
+  try {
+    await app.listen({ host, port })
+  } catch (error) {
+    const { code } = error as NodeJS.ErrnoException
+    const why = code === 'EADDRINUSE' ? `is in use: end what listens there, or set ${variable} to another` : `cannot be listened on: ${messageOf(error)}`
+    throw new ListenError(`port ${port} on ${host} ${why}`)
+  }
 }

@@ -4,6 +4,7 @@ import { join } from 'node:path'
 import { pino } from 'pino'
 import { buildApp } from '../app.js'
 import { loadConfig } from '../config.js'
+import { descriptionYaml } from '../http/openapi.js'
 import type { Identity } from '../identity/identity.js'
 import { unauthenticated } from '../identity/principal.js'
 import { Mesh } from '../nats/mesh.js'
@@ -20,7 +21,7 @@ export async function describe (): Promise<string> {
   const app = await buildApp({ core: new Mesh(config, pino({ level: 'silent' })), config, identity: nobody })
   await app.ready()
   try {
-    return app.swagger({ yaml: true })
+    return descriptionYaml(app)
   } finally {
     await app.close()
   }

@@ -65,6 +65,8 @@ export const limits = {
   /** Bad messages of a connection in a minute before it is closed with 4400: DESIGN section 7. */
   badMessages: 100,
   badMessagesMs: 60_000,
+  /** Principals whose rate is remembered, where RATE_LIMIT is set. */
+  ratedPrincipals: 10_000,
   /** Requests of one connection that are being answered at once; more are read when these are done. */
   callsInFlight: 256,
   /** How long clients have to close after they were told that the gateway drains. */
@@ -145,6 +147,12 @@ export const limits = {
   reloadAgainMs: 5000,
   /** A service of the bus that ended though it should not is started again after this long. */
   serviceAgainMs: 1000,
+  /** The bus of a dev that was killed outlives it for so long, so that the other parts can drain. */
+  orphanedBusMs: 1000,
+  /** How often dev looks whether what it started is ready. */
+  devPollMs: 50,
+  /** How long dev waits for the first compositions before it says what can be tried. */
+  devComposedMs: 10_000,
   /** An agent that is told to stop answers what it was asked, for so long at most. */
   agentDrainMs: 2000,
   /** What stops on a signal has this long before its process ends all the same. */

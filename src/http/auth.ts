@@ -5,12 +5,14 @@ import { MeshError } from '../core/errors.js'
 import { credentialsOf } from '../identity/bearer.js'
 import type { Identity } from '../identity/identity.js'
 import type { Principal } from '../identity/principal.js'
+import type { Rates } from './rate.js'
 
 type Role = Principal['role']
 
 declare module 'fastify' {
   interface FastifyInstance {
     identity: Identity
+    rates: Rates
     /** A hook that lets only these roles on; anybody else gets 401 or 403 before the route runs. */
     only (...roles: Role[]): (request: FastifyRequest) => Promise<void>
   }
@@ -27,7 +29,8 @@ export function principalOf (request: FastifyRequest): Principal {
 
 const list = new Intl.ListFormat('en', { type: 'disjunction' })
 
-export default fp(async (app: FastifyInstance, { identity }: { identity: Identity }) => {
+export default fp(async (app: FastifyInstance, { identity, rates }: { identity: Identity, rates: Rates }) => {
+  app.decorate('rates', rates)
   app.decorate('identity', identity)
   app.decorateRequest('principal', null)
   app.decorate('only', (...roles: Role[]) => async (request: FastifyRequest): Promise<void> => {
@@ -35,6 +38,8 @@ export default fp(async (app: FastifyInstance, { identity }: { identity: Identit
     // Known from a request before: no turn of the event loop goes by, and no signature is checked again.
     const principal = identity.cached(credentials) ?? await identity.principalOf(credentials)
     request.principal = principal
+    const waitS = rates.take(principal)
+    if (waitS !== undefined) throw new MeshError('too-many-requests', `more than ${app.config.RATE_LIMIT} requests a second: ask less often`, { retryAfterS: waitS })
     if (!roles.includes(principal.role)) {
       throw new MeshError('forbidden', `this is for ${list.format(roles.map((role) => `${role}s`))}, and the credential is of ${principal.role === 'operator' ? 'an' : 'a'} ${principal.role}`)
     }

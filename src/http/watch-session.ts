@@ -25,6 +25,8 @@ export interface SessionOptions {
   maxFrameBytes: number
   /** Who a token proves to be; rejects with the MeshError of a 401. */
   principalOf (token: string): Promise<Principal>
+  /** Counts a message; false where there are too many. */
+  mayCall (principal: Principal): boolean
   /** An unexpected error in a call; the client is told `internal`. */
   failed (error: unknown): void
 }
@@ -131,6 +133,7 @@ export class WatchSession {
   #message (data: Buffer, isBinary: boolean): void {
     if (this.closedWith !== undefined) return
     if (isBinary) return this.close(closeCodes.binary, 'only text frames are read')
+    if (!this.options.mayCall(this.principal)) return this.close(closeCodes.tooManyMessages, 'too many messages')
     try {
       const message = readMessage(data.toString('utf8'))
       if (!message) return

@@ -1,7 +1,6 @@
-/** Health, and the description of the API: open to anybody (DESIGN section 6). */
+/** Health: open to anybody, on a port of its own where `OPS_PORT` says so (DESIGN section 6). */
 import { Type, type FastifyPluginAsyncTypebox } from '@fastify/type-provider-typebox'
 import { sendJson } from '../src/http/json.js'
-import { descriptionYaml } from '../src/http/openapi.js'
 
 const HealthSchema = Type.Object({
   ready: Type.Boolean(),
@@ -14,6 +13,7 @@ const HealthSchema = Type.Object({
 const json = (description: string, schema: object): object => ({ description, content: { 'application/json': { schema } } })
 
 const routes: FastifyPluginAsyncTypebox = async (app) => {
+  if (!app.operations) return
   const { core } = app
 
   app.get('/livez', {
@@ -37,21 +37,6 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
     if (!health.ready) reply.code(503).header('retry-after', '1')
     return sendJson(reply.header('cache-control', 'no-store'), health)
   })
-
-  const description = Type.Object({}, { additionalProperties: true })
-  let yaml: string | undefined
-  app.get('/openapi.yaml', {
-    schema: {
-      operationId: 'openapiYaml',
-      summary: 'This description, as YAML',
-      tags: ['operations'],
-      response: { 200: { description: 'OpenAPI 3.1', content: { 'application/yaml': { schema: Type.String() } } } }
-    }
-  }, async (_request, reply) => reply.type('application/yaml; charset=utf-8').send(yaml ??= descriptionYaml(app)))
-
-  app.get('/openapi.json', {
-    schema: { operationId: 'openapiJson', summary: 'This description, as JSON', tags: ['operations'], response: { 200: json('OpenAPI 3.1', description) } }
-  }, async (_request, reply) => sendJson(reply, app.swagger()))
 }
 
 export default routes

@@ -1,0 +1,29 @@
+/** The description of the API: open to anybody (DESIGN section 6). */
+import { Type, type FastifyPluginAsyncTypebox } from '@fastify/type-provider-typebox'
+import { sendJson } from '../src/http/json.js'
+import { descriptionYaml } from '../src/http/openapi.js'
+
+const routes: FastifyPluginAsyncTypebox = async (app) => {
+  const description = Type.Object({}, { additionalProperties: true })
+  let yaml: string | undefined
+
+  app.get('/openapi.yaml', {
+    schema: {
+      operationId: 'openapiYaml',
+      summary: 'This description, as YAML',
+      tags: ['operations'],
+      response: { 200: { description: 'OpenAPI 3.1', content: { 'application/yaml': { schema: Type.String() } } } }
+    }
+  }, async (_request, reply) => reply.type('application/yaml; charset=utf-8').send(yaml ??= descriptionYaml(app)))
+
+  app.get('/openapi.json', {
+    schema: {
+      operationId: 'openapiJson',
+      summary: 'This description, as JSON',
+      tags: ['operations'],
+      response: { 200: { description: 'OpenAPI 3.1', content: { 'application/json': { schema: description } } } }
+    }
+  }, async (_request, reply) => sendJson(reply, app.swagger()))
+}
+
+export default routes
