@@ -1,0 +1,78 @@
+/** Buckets in memory: the second implementation of core's Store, for tests that need no bus. */
+import { Conflict } from '../../src/core/errors.js'
+import type { BucketName, Entry, Store } from '../../src/core/ports.js'
+
+/** A write as it comes in: `previous` is the revision the writer expects. */
+export interface Writing { bucket: BucketName, key: string, text: string, deleted: boolean, previous: number }
+
+interface Bucket { epoch: number, last: number, keys: Map<string, Entry[]> }
+
+const matches = (filter: string, key: string): boolean => {
+  const [wanted, given] = [filter.split('.'), key.split('.')]
+  return wanted.length === given.length && wanted.every((token, at) => token === '*' || token === given[at])
+}
+
+export class MemoryStore implements Store {
+  /** The writes that were taken, in their order. */
+  readonly writes: Writing[] = []
+  /** Called before and after each write is taken; may throw what the bus might, or what a crash looks like. */
+  fault: ((writing: Writing, when: 'before' | 'after') => void) | undefined
+  readonly #buckets = new Map<BucketName, Bucket>()
+  #created = 1_000_000
+
+  /** What is stored under a key, the newest last, markers among it. */
+  history (bucket: BucketName, key: string): Entry[] { return [...this.#of(bucket).keys.get(key) ?? []] }
+
+  /** Deletes a bucket; it is there again, empty and of a later epoch. */
+  remake (bucket: BucketName): void { this.#buckets.delete(bucket) }
+
+  /** As somebody who asks no revision. */
+  async put (bucket: BucketName, key: string, document: unknown): Promise<number> {
+    return this.#take({ bucket, key, text: JSON.stringify(document), deleted: false, previous: 0 })
+  }
+
+  async document (bucket: BucketName, key: string): Promise<unknown> {
+    const entry = await this.read(bucket, key)
+    return entry && !entry.deleted ? JSON.parse(entry.text) : undefined
+  }
+
+  async epoch (bucket: BucketName): Promise<number> { return this.#of(bucket).epoch }
+
+  async read (bucket: BucketName, key: string): Promise<Entry | undefined> { return this.#of(bucket).keys.get(key)?.at(-1) }
+
+  async readAll (bucket: BucketName, filter: string): Promise<Map<string, Entry>> {
+    const found = [...this.#of(bucket).keys].filter(([key]) => matches(filter, key)).sort(([a], [b]) => a < b ? -1 : 1)
+    return new Map(found.map(([key, entries]) => [key, entries.at(-1) as Entry]))
+  }
+
+  async write (bucket: BucketName, key: string, text: string, previous: number): Promise<number> {
+    return this.#write({ bucket, key, text, deleted: false, previous })
+  }
+
+  async purge (bucket: BucketName, key: string, previous: number): Promise<number> {
+    return this.#write({ bucket, key, text: '', deleted: true, previous })
+  }
+
+  #write (writing: Writing): number {
+    const { bucket, key, previous } = writing
+    this.fault?.(writing, 'before')
+    if ((this.#of(bucket).keys.get(key)?.at(-1)?.revision ?? 0) !== previous) throw new Conflict(`${bucket} ${key} was written by another`)
+    this.writes.push(writing)
+    const revision = this.#take(writing)
+    this.fault?.(writing, 'after')
+    return revision
+  }
+
+  #take ({ bucket, key, text, deleted }: Writing): number {
+    const of = this.#of(bucket)
+    const entry = { key, revision: ++of.last, deleted, text }
+    of.keys.set(key, deleted ? [entry] : [...of.keys.get(key) ?? [], entry])
+    return entry.revision
+  }
+
+  #of (bucket: BucketName): Bucket {
+    let found = this.#buckets.get(bucket)
+    if (!found) this.#buckets.set(bucket, found = { epoch: ++this.#created, last: 0, keys: new Map() })
+    return found
+  }
+}
