@@ -13,7 +13,8 @@ const commands: Record<string, { about: string, load (): Promise<{ command: Comm
   broker: { about: "apply the bus's users to the nats-server beside it", load: () => import('./commands/broker.js') },
   token: { about: 'print a token signed with the development key', load: () => import('./commands/token.js') },
   apply: { about: 'write a mesh description in YAML to the buckets', load: () => import('./commands/apply.js') },
-  credential: { about: "print a module's unsealed bus seed", load: () => import('./commands/credential.js') }
+  credential: { about: "print a module's unsealed bus seed", load: () => import('./commands/credential.js') },
+  openapi: { about: 'print the description of the API', load: () => import('./commands/openapi.js') }
 }
 
 const column = (rows: Array<[string, string]>): string => {

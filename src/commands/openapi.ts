@@ -9,6 +9,7 @@ import type { Identity } from '../identity/identity.js'
 import { unauthenticated } from '../identity/principal.js'
 import { Mesh } from '../nats/mesh.js'
 import { packageRoot } from '../package-info.js'
+import type { Command } from './command.js'
 
 /** Where the checked-in copy stands. */
 export const openapiFile = join(packageRoot, 'openapi.yaml')
@@ -27,9 +28,11 @@ export async function describe (): Promise<string> {
   }
 }
 
-/** Writes the checked-in copy, or prints it. */
-export async function openapi ({ write }: { write: boolean }): Promise<void> {
-  const yaml = await describe()
-  if (!write) process.stdout.write(yaml)
-  else await writeFile(openapiFile, yaml)
+export const command: Command = {
+  options: { write: { type: 'boolean', about: 'write it to openapi.yaml of the project instead' } },
+  async run ({ options }) {
+    const yaml = await describe()
+    if (options.write) await writeFile(openapiFile, yaml)
+    else process.stdout.write(yaml)
+  }
 }
