@@ -7,7 +7,7 @@ import { access } from 'node:fs/promises'
 import { canonical, readDocument } from '../core/documents.js'
 import { Conflict, Transient } from '../core/errors.js'
 import { limits } from '../core/limits.js'
-import { fingerprintPrefix, quoted } from '../core/names.js'
+import { fingerprintPrefix, isFingerprint, quoted, short } from '../core/names.js'
 import type { BucketName, Entry, Store } from '../core/ports.js'
 import { NodeSchema } from '../schemas/inventory.js'
 import type { Manifest } from '../schemas/manifest.js'
@@ -111,9 +111,11 @@ export async function applyMesh (store: Store, file: MeshFile, dataDir: string):
   return applying.wrote
 }
 
+const inShort = (key: string): string => key.split('.').map((token) => isFingerprint(token) ? short(token) : token).join('.')
+
 /** What was written, in a few lines. */
 export function sayWrote (wrote: readonly Wrote[]): string[] {
   if (wrote.length === 0) return ['nothing to write: the buckets are as described']
   const buckets = [...new Set(wrote.map(({ bucket }) => bucket))]
-  return buckets.map((bucket) => `wrote ${bucket}: ${wrote.filter((one) => one.bucket === bucket).map(({ key }) => key).join(', ')}`)
+  return buckets.map((bucket) => `wrote ${bucket}: ${wrote.filter((one) => one.bucket === bucket).map(({ key }) => inShort(key)).join(', ')}`)
 }
