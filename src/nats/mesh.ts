@@ -130,7 +130,12 @@ export class Mesh implements Core {
       if (this.#missing === undefined && !this.#stopped) setTimeout(() => { void this.#lookAtBuckets() }, limits.connectMs).unref()
       return
     }
-    if (this.#missing.length > 0 && this.#missing.join() !== before) this.log.error({}, missingSentence(this.config.MESH_PREFIX, this.#missing))
+    if (this.#missing.length > 0) {
+      if (this.#missing.join() !== before) this.log.error({}, missingSentence(this.config.MESH_PREFIX, this.#missing))
+      // What wakes meanwhile is turned away; once the buckets are there again, every module is looked at.
+      void this.#waking?.stop()
+      this.#waking = undefined
+    }
     if (this.#missing.length === 0 && this.config.TAKE_IN === 'auto' && !this.#waking && !this.#stopped) {
       this.#waking = wakeOnKeys(nc, this.config.MESH_PREFIX, {
         wake: (module, why) => this.takeIns.wake(module, why),

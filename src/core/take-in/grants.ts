@@ -25,8 +25,11 @@ async function standingGrant (inventory: Inventory, module: string, fp: string):
   }
 }
 
+/** Whether the grant is not what it should be; a module that runs nowhere should have none. */
 export async function grantBehind (inventory: Inventory, module: string, nodes: NodesOf, at: Registration | undefined): Promise<boolean> {
-  if (!at || nodes.assigned.length === 0) return false
+  if (!at || nodes.assigned.length === 0) {
+    return nodes.assignment !== 'absent' && [...(await inventory.store.readAll('grants', `${module}.*`)).values()].some(({ deleted }) => !deleted)
+  }
   return isBehind((await standingGrant(inventory, module, at.fp)).document, at, nodes.assigned)
 }
 

@@ -9,6 +9,7 @@ import { CompositionSchema, type BusUsers, type Composition } from '../../schema
 import type { Seat } from '../../schemas/inventory.js'
 import { composition, readInputs, standingComposition } from './compose-nodes.js'
 import { heldModule, standing, type Inventory } from './inventory.js'
+import type { NodesOf } from './take.js'
 
 export interface HolderComposed {
   seat: Seat
@@ -39,6 +40,15 @@ export async function composeHolder (inventory: Inventory, makeCredential: MakeC
   }
   const revision = await inventory.store.write('compositions', `${node}.${module}`, canonical(next), target.revision)
   return { seat, revision: { epoch, revision }, written: true, usersChanged }
+}
+
+/** Whether the user list holds a module that runs nowhere any more: a run ended between what it removed and the list. */
+export async function isListedStill (inventory: Inventory, module: string, nodes: NodesOf): Promise<boolean> {
+  if (nodes.assignment === 'absent') return false // absence alone removes nothing (DESIGN section 5)
+  const { document: seat } = await inventory.seat()
+  if (!seat) return false
+  const { document } = await standingComposition(inventory, seat.node, seat.module)
+  return document?.users?.some((row) => row.module === module) ?? false
 }
 
 /** Every module's users with what its manifest lets them do. A module whose documents are broken keeps the row it had. */

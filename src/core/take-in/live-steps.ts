@@ -6,7 +6,7 @@ import { again, type Patience } from './again.js'
 import { composeNodes, readNodes } from './compose-nodes.js'
 import { each } from './each.js'
 import { grant, grantBehind } from './grants.js'
-import { composeHolder, type HolderComposed } from './holder.js'
+import { composeHolder, isListedStill, type HolderComposed } from './holder.js'
 import { Inventory } from './inventory.js'
 import { isAt, readHeld, readTrunk, register } from './register.js'
 import { Shared } from './shared.js'
@@ -38,8 +38,10 @@ export function liveSteps ({ store, brokers, makeCredential, patience, holder }:
       const { document: seat } = await retried(() => inventory.seat())
       return composeNodes(composing, module, nodes, seat)
     },
-    busHolder: async (module, nodes, at) => {
+    busHolder: async (module, nodes, { at, written: composedNow }) => {
       const behind = await retried(() => grantBehind(inventory, module, nodes, at))
+      const stands = nodes.assigned.length > 0 || nodes.left.length > 0
+      if (!stands && !behind && composedNow.length === 0 && !await retried(() => isListedStill(inventory, module, nodes))) return undefined
       const composed = await holder.run(() => retried(() => composeHolder(inventory, makeCredential)))
       if (!composed) return undefined
       const { seat, revision, written, usersChanged } = composed

@@ -8,21 +8,21 @@ import type { TakeInResult } from './take.js'
 export interface Ended {
   result: TakeInResult
   failed: boolean
+  /** Something was written or purged, by whatever step. */
+  wrote: boolean
   /** The fingerprint registered before, if any. */
   from: string | undefined
   by: string[]
   at: number
 }
 
-const wrote = ({ registered, composed, grant }: TakeInResult): boolean => registered || composed.length > 0 || grant
-
 /** Writes the record where something was written, something failed, or the outcome differs from the record before. */
-export async function keepRecord (store: Store, { result, failed, from, by, at }: Ended): Promise<void> {
+export async function keepRecord (store: Store, { result, failed, wrote, from, by, at }: Ended): Promise<void> {
   const { module, fp, steps } = result
   const outcome = failed ? 'step-failed' : result.outcome
   if (outcome === 'not-held') return
   const before = await store.read('takeins', module)
-  if (!failed && !wrote(result) && outcomeOf(before?.text) === outcome) return
+  if (!failed && !wrote && outcomeOf(before?.text) === outcome) return
   const record: TakeInRecord = {
     outcome,
     at: new Date(at).toISOString(),

@@ -10,6 +10,7 @@ import { again, type Patience } from './again.js'
 import type { HolderComposed } from './holder.js'
 import { Inventory } from './inventory.js'
 import { liveSteps } from './live-steps.js'
+import { telling } from './own-writes.js'
 import { keepRecord } from './record.js'
 import { Shared } from './shared.js'
 import { StepFailed, take, type TakeInResult } from './take.js'
@@ -73,7 +74,8 @@ export class TakeIns {
 
   async #one (module: string, by: string[]): Promise<TakeInResult> {
     const { brokers, makeCredential, patience } = this.options
-    const store = this.options.store()
+    let wrote = false
+    const store = telling(this.options.store(), () => { wrote = true })
     const began = patience.now()
     const deadline = began + limits.takeInMs
     const steps = liveSteps({ store, brokers, makeCredential, patience, holder: this.#holder })
@@ -89,7 +91,7 @@ export class TakeIns {
     }
     this.options.ended(result, failed, by)
     // A record that cannot be written undoes nothing: the run is what it is.
-    await again(() => keepRecord(store, { result, failed: failed !== undefined, from, by, at: patience.now() }), deadline, patience)
+    await again(() => keepRecord(store, { result, failed: failed !== undefined, wrote: wrote || result.composed.length > 0, from, by, at: patience.now() }), deadline, patience)
       .catch((error: unknown) => this.options.trouble(module, error))
     if (failed) throw failed
     return result

@@ -48,9 +48,10 @@ export interface Steps {
   compose (module: string, nodes: NodesOf): Promise<Composed>
   /**
    * Composes the broker module's node and waits until the bus's servers run with its users, where that is needed. Undefined
-   * where no broker has a seat. `written`: the node whose composition was written now.
+   * where the step is left out: no broker has a seat, or nothing of the module concerns the bus. `written`: the node whose
+   * composition was written now.
    */
-  busHolder (module: string, nodes: NodesOf, at: Registration | undefined): Promise<{ written: string | undefined } | undefined>
+  busHolder (module: string, nodes: NodesOf, composed: Composed): Promise<{ written: string | undefined } | undefined>
   grants (module: string, nodes: NodesOf, at: Registration | undefined): Promise<Granted>
 }
 
@@ -110,7 +111,7 @@ export async function take (module: string, steps: Steps, { now, progress }: Tak
     outcome: 'current', module, fp: null, commit: null, registered: false, composed: [], grant: false, said: '', steps: []
   }
 
-  async function run<T> (step: StepName, work: () => Promise<T>): Promise<T> {
+  async function run<T> (step: StepName, work: () => Promise<T>, isLeftOut: (got: T) => boolean = () => false): Promise<T> {
     const began = now()
     const ended = (error?: string): void => {
       const done = { step, ms: Math.round(10 * (now() - began)) / 10, ...(error === undefined ? {} : { error }) }
@@ -119,7 +120,7 @@ export async function take (module: string, steps: Steps, { now, progress }: Tak
     }
     try {
       const got = await work()
-      ended()
+      if (!isLeftOut(got)) ended()
       return got
     } catch (error) {
       ended(messageOf(error))
@@ -165,11 +166,8 @@ export async function take (module: string, steps: Steps, { now, progress }: Tak
     // What was registered meanwhile by another is what was composed, and what is said.
     if (composed.at) at(composed.at)
     composed.written.forEach(composedNow)
-    if (of.assigned.length > 0 || of.left.length > 0 || composed.written.length > 0) {
-      const holder = await run('busHolder', () => steps.busHolder(module, of, composed.at))
-      if (!holder) result.steps.pop() // no broker has a seat: the step is left out
-      else if (holder.written !== undefined) composedNow(holder.written)
-    }
+    const holder = await run('busHolder', () => steps.busHolder(module, of, composed), (got) => got === undefined)
+    if (holder?.written !== undefined) composedNow(holder.written)
     granted = await run('grants', async () => {
       const done = await steps.grants(module, of, composed.at)
       if (done.moved && round === mostRounds) throw new Error(`the nodes of ${module} changed ${round} times while they were composed: try again`)

@@ -1,0 +1,459 @@
+/** The order of a take-in, who shares a run, what is tried again, who is woken: all without a bus. */
+import t from 'tap'
+import fc from 'fast-check'
+import { again } from '../src/core/take-in/again.js'
+import { liveSteps } from '../src/core/take-in/live-steps.js'
+import { OwnWrites, telling } from '../src/core/take-in/own-writes.js'
+import { Shared } from '../src/core/take-in/shared.js'
+import { StepFailed, stepNames, take, type Composed, type Granted, type NodesOf, type StepDone, type StepName, type Steps } from '../src/core/take-in/take.js'
+import { Wakes } from '../src/core/take-in/wakes.js'
+import { BadDocument, Conflict, Transient } from '../src/core/errors.js'
+import { limits } from '../src/core/limits.js'
+import { bucketNames, type BucketName, type MakeCredential } from '../src/core/ports.js'
+import type { Composition, Grant } from '../src/schemas/composition.js'
+import { commitOf, fp, sampleManifest } from './support/bus/buckets.js'
+import { MemoryStore } from './support/memory-store.js'
+
+const trunkA = { fp: fp('a'), commit: commitOf('a'), revision: { epoch: 1, revision: 1 } }
+const trunkB = { fp: fp('b'), commit: commitOf('b'), revision: { epoch: 1, revision: 2 } }
+const atA = { fp: trunkA.fp, commit: trunkA.commit }
+const atB = { fp: trunkB.fp, commit: trunkB.commit }
+const onTwo: NodesOf = { assignment: 'stands', assigned: ['node-a', 'node-b'], left: [] }
+const nothingDone: Granted = { granted: false, deleted: 0, superseded: false, moved: false }
+const granted: Granted = { ...nothingDone, granted: true }
+
+/** Steps that answer as told and keep what they were called with, in the order of the calls. */
+function standIns (more: Partial<Steps> = {}) {
+  const calls: Array<[StepName, ...unknown[]]> = []
+  const told: Steps = {
+    held: async () => 'held',
+    trunk: async () => trunkA,
+    registeredAt: async () => false,
+    takeIn: async () => 'registered',
+    nodesOf: async () => onTwo,
+    compose: async () => ({ at: atA, written: ['node-a', 'node-b'] }),
+    busHolder: async () => ({ written: 'node-c' }),
+    grants: async () => granted,
+    ...more
+  }
+  const kept = Object.entries(told).map(([name, step]) => [name, (module: string, ...rest: unknown[]) => {
+    calls.push([name as StepName, ...rest])
+    return (step as (...given: unknown[]) => unknown)(module, ...rest)
+  }])
+  return { calls, names: () => calls.map(([name]) => name), steps: Object.fromEntries(kept) as Steps }
+}
+
+/** A clock that is a millisecond later each time it is asked. */
+const ticking = () => {
+  let at = 0
+  return () => at++
+}
+const run = (more: Partial<Steps> = {}) => take('m1', standIns(more).steps, { now: ticking() })
+const stepsOf = (steps: StepDone[]): string[] => steps.map(({ step }) => step)
+
+t.test('the steps run in the order of the contract, each on what those before it found', async (t) => {
+  const { steps, calls } = standIns()
+  const told: StepDone[] = []
+  const result = await take('m1', steps, { now: ticking(), progress: (step) => told.push(step) })
+  const composed: Composed = { at: atA, written: ['node-a', 'node-b'] }
+  t.same(calls, [
+    ['held'], ['trunk'], ['registeredAt', trunkA], ['takeIn', trunkA], ['nodesOf'], ['compose', onTwo], ['busHolder', onTwo, composed], ['grants', onTwo, atA]
+  ])
+  t.same(result, {
+    outcome: 'taken-in',
+    module: 'm1',
+    ...atA,
+    registered: true,
+    composed: ['node-a', 'node-b', 'node-c'],
+    grant: true,
+    said: 'm1 at fp2-aaaaaaaa: registered from the build of fp2-aaaaaaaa (aaaaaaaa); composed node-a, node-b, node-c; granted',
+    steps: stepNames.map((step) => ({ step, ms: 1 }))
+  })
+  t.same(told, result.steps, 'and each is told as it ends')
+})
+
+t.test('each way to end has its own name and its own fields', async (t) => {
+  const nothing = { compose: async () => ({ at: atA, written: [] }), busHolder: async () => ({ written: undefined }), grants: async () => nothingDone }
+  const registered = { registeredAt: async () => true }
+  const noNodes = (assignment: NodesOf['assignment'], left: string[] = []) =>
+    ({ ...registered, ...nothing, nodesOf: async () => ({ assignment, assigned: [], left }) })
+  const upTo = (last: StepName) => stepNames.slice(0, stepNames.indexOf(last) + 1)
+  const without = (...left: StepName[]) => stepNames.filter((name) => !left.includes(name))
+  const table: Array<[string, Partial<Steps>, object, readonly StepName[]]> = [
+    ['not held', { held: async () => 'absent' }, { outcome: 'not-held', fp: null, commit: null, said: 'm1 is not in the catalogue' }, upTo('held')],
+    ['no trunk value', { trunk: async () => undefined }, { outcome: 'no-trunk', fp: null, commit: null, said: /^m1 has no trunk value/ }, upTo('trunk')],
+    ['an older form', { trunk: async () => ({ old: 'fp1-0' }) }, { outcome: 'old-fingerprint', fp: null, said: /older form, fp1-0$/ }, upTo('trunk')],
+    ['no build yet', { takeIn: async () => 'waiting' }, { outcome: 'waiting', ...atA, registered: false, composed: [], grant: false, said: /^m1 waits for the build of fp2-a/ }, upTo('takeIn')],
+    ['nothing behind', { ...registered, ...nothing }, { outcome: 'current', ...atA, registered: false, composed: [], grant: false, said: 'm1 at fp2-aaaaaaaa is current on node-a, node-b' }, without('takeIn')],
+    ['a composition behind', { ...registered, ...nothing, compose: async () => ({ at: atA, written: ['node-b'] }) }, { outcome: 'composed', registered: false, composed: ['node-b'], grant: false }, without('takeIn')],
+    ['the holder behind', { ...registered, ...nothing, busHolder: async () => ({ written: 'node-c' }) }, { outcome: 'composed', composed: ['node-c'] }, without('takeIn')],
+    ['the grant behind', { ...registered, ...nothing, grants: async () => granted }, { outcome: 'composed', composed: [], grant: true, said: 'm1 at fp2-aaaaaaaa: granted' }, without('takeIn')],
+    ['old grants', { ...registered, ...nothing, grants: async () => ({ ...nothingDone, deleted: 2 }) }, { outcome: 'composed', grant: false, said: /deleted 2 grants$/ }, without('takeIn')],
+    ['no broker seat', { busHolder: async () => undefined }, { outcome: 'taken-in', composed: ['node-a', 'node-b'] }, without('busHolder')],
+    ['registered by another, in time', { ...nothing, takeIn: async () => 'already' }, { outcome: 'current', registered: false }, stepNames],
+    ['registered, and nothing else behind', nothing, { outcome: 'taken-in', registered: true, composed: [] }, stepNames],
+    ['overtaken while it registers', { takeIn: async () => 'superseded', compose: async () => ({ at: atB, written: ['node-a'] }) }, { outcome: 'superseded', ...atB, registered: false, composed: ['node-a', 'node-c'], grant: true, said: /gone on with, m1 at fp2-bbbbbbbb/ }, stepNames],
+    ['overtaken before the grant', { grants: async () => ({ ...nothingDone, superseded: true }) }, { outcome: 'superseded', registered: false, grant: false }, stepNames],
+    ['assigned to no node', noNodes('stands'), { outcome: 'unassigned', ...atA, composed: [], grant: false, said: 'm1 at fp2-aaaaaaaa is assigned to no node' }, without('takeIn')],
+    ['the assignment deleted', noNodes('deleted'), { outcome: 'unassigned', said: /assigned to no node$/ }, without('takeIn')],
+    ['the assignment lost', noNodes('absent', ['node-b']), { outcome: 'unassigned', said: 'm1 at fp2-aaaaaaaa has no assignment, and still stands on node-b' }, without('takeIn')],
+    ['removed by an operator', { ...noNodes('deleted', ['node-a']), held: async () => 'removed', compose: async () => ({ at: undefined, written: ['node-a'] }) }, { outcome: 'removed', fp: null, composed: ['node-a'], said: 'm1 was removed from the catalogue: composed node-a' }, without('trunk', 'registeredAt', 'takeIn')]
+  ]
+  for (const [what, steps, expected, ran] of table) {
+    const result = await run(steps)
+    t.match(result, expected, what)
+    t.same(stepsOf(result.steps), ran, what)
+  }
+})
+
+t.test('a step that fails says which it was, and what was done before it', async (t) => {
+  for (const failing of stepNames) {
+    const told: StepDone[] = []
+    const { steps, names } = standIns({ [failing]: async () => { throw new BadDocument('it does not fit') } })
+    const error: unknown = await take('m1', steps, { now: ticking(), progress: (step) => told.push(step) }).catch((error: unknown) => error)
+    if (!(error instanceof StepFailed)) throw error
+    const before = stepNames.slice(0, stepNames.indexOf(failing))
+    t.match(error, { status: 500, problem: 'step-failed', step: failing, message: `the step ${failing} failed: it does not fit` }, failing)
+    t.same(error.members, {
+      step: failing,
+      done: before,
+      registered: before.includes('takeIn'),
+      composed: [...before.includes('compose') ? ['node-a', 'node-b'] : [], ...before.includes('busHolder') ? ['node-c'] : []]
+    }, failing)
+    t.same(names(), [...before, failing], 'nothing follows it')
+    t.match(error.result.steps.at(-1), { step: failing, error: 'it does not fit' })
+    t.same(told, error.result.steps, 'and it is told like one that ended')
+  }
+})
+
+t.test('what moved under a run is looked at again, and not for ever', async (t) => {
+  let trunks = 0
+  const later = await run({ trunk: async () => trunks++ === 0 ? trunkA : trunkB, takeIn: async (_, { fp }) => fp === trunkA.fp ? 'moved' : 'registered', compose: async () => ({ at: atB, written: [] }) })
+  t.match(later, { outcome: 'taken-in', ...atB })
+  t.same(stepsOf(later.steps).slice(0, 7), ['held', 'trunk', 'registeredAt', 'takeIn', 'trunk', 'registeredAt', 'takeIn'])
+
+  let grants = 0
+  const moved = await run({ grants: async () => grants++ < 2 ? { ...nothingDone, moved: true } : granted })
+  t.match(moved, { outcome: 'taken-in', grant: true, composed: ['node-a', 'node-b', 'node-c'] })
+  t.equal(stepsOf(moved.steps).filter((step) => step === 'compose').length, 3)
+
+  await t.rejects(run({ grants: async () => ({ ...nothingDone, moved: true }) }), { step: 'grants', message: /changed 5 times while they were composed: try again$/ })
+})
+
+/** One of many interleavings: calls, and ends of what runs, good or bad; a turn of the event loop after each, or not. */
+const interleaving = fc.array(fc.record({ what: fc.constantFrom('call', 'call', 'call', 'end', 'fail'), turn: fc.boolean() }), { maxLength: 40 })
+
+t.test('whoever calls gets a run that began after the call, never two at once, and many at once share one', async (t) => {
+  const turn = () => new Promise((resolve) => setImmediate(resolve))
+  await t.resolves(fc.assert(fc.asyncProperty(interleaving, async (actions) => {
+    const shared = new Shared<number>()
+    const ends: Array<(good: boolean) => void> = []
+    const answers: Array<Promise<void>> = []
+    const beganAt: number[] = []
+    let clock = 0
+    let mostWaiting = 0
+    const work = (): Promise<number> => {
+      if (ends.length > 0) throw new Error('two at once')
+      beganAt.push(++clock)
+      const number = beganAt.length
+      return new Promise<number>((resolve, reject) => {
+        ends.push((good) => { if (good) resolve(number); else reject(new Error(String(number))) })
+      })
+    }
+    const end = (good: boolean): void => {
+      ends.pop()?.(good)
+      clock++
+    }
+    let waiting = 0
+    for (const { what, turn: turns } of actions) {
+      if (what === 'call') {
+        const called = ++clock
+        const runsThen = beganAt.length
+        mostWaiting = Math.max(mostWaiting, ++waiting)
+        answers.push(shared.run(work).catch((error: unknown) => Number((error as Error).message)).then((number) => {
+          waiting--
+          const began = beganAt[number - 1] ?? 0
+          if (began < called) throw new Error('an answer of a run that began before the call')
+          // At most the one that runs now ends first; the next one is for all who wait.
+          if (number > runsThen + 2) throw new Error('a call waited for more than two runs')
+        }))
+      } else end(what === 'end')
+      if (turns) await turn()
+    }
+    while (!shared.idle) {
+      end(true)
+      await turn()
+    }
+    await shared.ended()
+    await Promise.all(answers)
+    if (beganAt.length > answers.length) throw new Error('more runs than calls')
+  }), { numRuns: 300 }))
+
+  const shared = new Shared<number>()
+  let runs = 0
+  const all = await Promise.all(Array.from({ length: 1000 }, () => shared.run(async () => ++runs)))
+  t.equal(runs, 2, 'however many call at once, two runs are enough')
+  t.same(new Set(all), new Set([1, 2]))
+  t.ok(shared.idle)
+})
+
+t.test('a lost write is computed again until the deadline, a passing fault a few times, anything else not at all', async (t) => {
+  /** Time that passes by pauses alone. */
+  const patience = (random = () => 1) => {
+    const pauses: number[] = []
+    let now = 1000
+    return { pauses, now: () => now, random, pause: async (ms: number) => { pauses.push(ms); now += ms } }
+  }
+  /** Fails as told, then answers. */
+  const failing = (...errors: Error[]) => {
+    let tries = 0
+    return { tries: () => tries, work: async () => { const error = errors[tries++]; if (error) throw error; return 'done' } }
+  }
+  const conflict = new Conflict('written by another')
+  const passing = new Transient('nobody answers')
+
+  const lost = failing(...Array<Error>(20).fill(conflict))
+  const patient = patience()
+  t.equal(await again(lost.work, 31_000, patient), 'done')
+  t.equal(lost.tries(), 21)
+  t.same(patient.pauses.slice(0, 6), [100, 200, 400, 800, 1000, 1000], 'the pauses grow, to a second')
+  t.ok(patience(() => 0).random() === 0 && await again(failing(conflict).work, 31_000, patience(() => 0)))
+
+  const never = failing(...Array<Error>(1000).fill(conflict))
+  const until = patience()
+  await t.rejects(again(never.work, 31_000, until), { message: 'not through within 30 s: written by another', cause: conflict })
+  t.ok(until.now() <= 31_000, 'it does not pause past the deadline')
+
+  t.equal(await again(failing(passing, passing).work, 31_000, patience()), 'done')
+  const thrice = failing(passing, passing, passing)
+  await t.rejects(again(thrice.work, 31_000, patience()), passing)
+  t.equal(thrice.tries(), limits.transientTries)
+  t.equal(await again(failing(conflict, passing, conflict, passing, conflict).work, 31_000, patience()), 'done', 'a conflict does not count as a fault')
+  for (const error of [new BadDocument('x'), new Error('x'), new TypeError('x')]) {
+    const once = failing(error)
+    await t.rejects(again(once.work, 31_000, patience()), error)
+    t.equal(once.tries(), 1)
+  }
+})
+
+t.test('a written key wakes exactly the modules it concerns', async (t) => {
+  const own = new Set<string>()
+  const woken: string[] = []
+  const wakes = new Wakes({ wake: (module) => woken.push(module), isOwn: (bucket, { key, revision }) => own.has(`${bucket} ${key} ${revision}`) })
+  let revision = 0
+  const entry = (key: string, document?: unknown, text = document === undefined ? '' : JSON.stringify(document)) =>
+    ({ key, revision: ++revision, deleted: document === undefined && text === '', text })
+  const wrote = (bucket: BucketName, key: string, document?: unknown, text?: string) => {
+    woken.length = 0
+    wakes.written(bucket, entry(key, document, text))
+    return [...woken].sort()
+  }
+  const known: Array<[string, unknown]> = [
+    ['module.m1', { module: 'm1' }], ['module.m2', { module: 'm2' }], ['module.db', { module: 'db', fp: fp('a') }], ['module.bus', { module: 'bus' }],
+    ['assignment.m1', { nodes: ['node-a', 'node-b'] }], ['assignment.m2', { nodes: ['node-b'] }],
+    ['binding.m2', { url: { module: 'db', offer: 'url' } }], ['seat.broker', { module: 'bus', node: 'node-c' }], ['node.node-a', { node: 'node-a' }]
+  ]
+  for (const [key, document] of known) wakes.learn(entry(key, document))
+  t.same(woken, [], 'what stood before wakes nobody by itself')
+
+  t.same(wrote('trunk', 'm1', { fp: 'x' }), ['m1'])
+  t.same(wrote('trunk', 'm1'), ['m1'], 'deleted')
+  t.same(wrote('trunk', 'new', {}), ['new'], 'not known')
+  t.same(wrote('builds', `done.m2.${fp('a')}`, {}), ['m2'])
+  t.same(wrote('builds', 'other.m2.x', {}), [])
+  t.same(wrote('settings', 'm1', {}), ['m1'])
+  t.same(wrote('inventory', 'assignment.m1', { nodes: ['node-a'] }), ['m1'])
+  t.same(wrote('inventory', 'node.node-a', {}), ['m1'])
+  t.same(wrote('inventory', 'node.node-b', {}), ['m2'], 'm1 is no longer there')
+  t.same(wrote('inventory', 'node.node-z', {}), [])
+  t.same(wrote('inventory', 'binding.m1', { url: { module: 'db', offer: 'url' } }), ['m1'])
+  t.same(wrote('inventory', 'module.db', { module: 'db', fp: fp('b') }), ['db', 'm1', 'm2'], 'those bound to what it offers, too')
+  t.same(wrote('inventory', 'binding.m1', undefined), ['m1'])
+  t.same(wrote('inventory', 'module.db', undefined), ['db', 'm2'])
+  own.add(`inventory module.db ${revision + 1}`)
+  t.same(wrote('inventory', 'module.db', { module: 'db', fp: fp('a') }), ['m2'], "this process's own registration does not wake its module, which is being taken in")
+  t.same(wrote('inventory', 'module.bus', { module: 'bus', fp: fp('a') }), ['bus', 'bus', 'db', 'm1', 'm2'], 'the broker module is registered: all who waited for it')
+  t.same(wrote('inventory', 'module.bus', { module: 'bus', fp: fp('b') }), ['bus'])
+  t.same(wrote('inventory', 'seat.broker', { module: 'bus', node: 'node-a' }), ['bus', 'db', 'm1', 'm2'])
+  for (const text of ['', 'no JSON', 'null', '[]', '{"nodes":7}', '{"nodes":[7]}']) t.same(wrote('inventory', 'assignment.m2', undefined, text), ['m2'], text)
+  t.same(wrote('inventory', 'binding.m2', { a: null, b: 7, c: { module: 7 } }), ['m2'])
+  t.same(wrote('takeins', 'm1', {}), [])
+  t.same(wrote('compositions', 'node-a.m1', {}), [])
+
+  woken.length = 0
+  wakes.all('start')
+  t.equal(woken[0], 'bus', 'the broker module first, since all others wait for it')
+  t.same(woken.sort(), ['bus', 'db', 'm1', 'm2'], 'each once')
+  wakes.anew()
+  woken.length = 0
+  wakes.all('start')
+  t.same(woken, [])
+})
+
+t.test('a process knows its own writes, and what went through a store', async (t) => {
+  const own = new OwnWrites()
+  const memory = new MemoryStore()
+  const wrote: string[] = []
+  const store = telling(own.around(memory), (bucket, key, revision) => wrote.push(`${bucket} ${key} ${revision}`))
+  const revision = await store.write('settings', 'm1', '{}', 0)
+  const marker = await store.purge('settings', 'm1', revision)
+  await t.rejects(store.write('settings', 'm1', '{}', 0), Conflict)
+  t.same(wrote, [`settings m1 ${revision}`, `settings m1 ${marker}`])
+  const entry = { key: 'm1', deleted: false, text: '' }
+  t.ok(own.has('settings', { ...entry, revision }))
+  t.ok(own.has('settings', { ...entry, revision: marker }))
+  t.notOk(own.has('settings', { ...entry, revision: marker + 1 }))
+  t.notOk(own.has('trunk', { ...entry, revision }))
+  t.equal((await store.readAll('settings', '*')).size, 1)
+  t.equal(await store.epoch('settings'), await memory.epoch('settings'))
+})
+
+/** A crash: the process is gone in the middle of a call. */
+class Crash extends Error {}
+
+/** The last of a mesh's keys, for comparing two that were reached by different ways. */
+type State = Record<string, unknown>
+
+/** Take-ins on buckets in memory, as one gateway runs them. */
+function inMemory (store: MemoryStore) {
+  let users = 0
+  const letters = 'ABCDEFGHIJKLMNOPQRSTUVWXYZ'
+  const makeCredential: MakeCredential = (to) => ({ user: `U${(letters[users++ % 26] ?? 'A').repeat(55)}`, sealed: 's', by: `X${'B'.repeat(55)}`, to })
+  const applied: string[] = []
+  const once = (module: string) => take(module, liveSteps({
+    store,
+    brokers: { applied: async (server, { revision }) => { applied.push(`${server} ${revision}`) } },
+    makeCredential,
+    patience: { now: Date.now, random: () => 0, pause: async () => {} },
+    holder: new Shared()
+  }), { now: ticking() })
+  return { applied, take: once }
+}
+
+const curve = (letter: string) => `X${letter.repeat(55)}`
+
+/** Two nodes with a module on both, one bound to it, and the broker module on a third, all built; nothing is taken in but the broker. */
+async function standingMesh (): Promise<MemoryStore> {
+  const store = new MemoryStore()
+  for (const [node, letter] of [['node-a', 'A'], ['node-b', 'B'], ['node-c', 'C']] as const) await store.put('inventory', `node.${node}`, { node, curve: curve(letter) })
+  const modules: Array<[string, string[], object]> = [
+    ['bus', ['node-c'], {}],
+    ['m1', ['node-a', 'node-b'], { offers: { url: 'one' }, permissions: { publish: ['orders.>'] } }],
+    ['m2', ['node-b'], { bound: { db: {} } }]
+  ]
+  for (const [module, nodes, more] of modules) {
+    await store.put('inventory', `module.${module}`, { module })
+    await store.put('inventory', `assignment.${module}`, { nodes })
+    await store.put('trunk', module, { fp: fp('a'), commit: commitOf('a') })
+    await store.put('builds', `done.${module}.${fp('a')}`, { fp: fp('a'), commit: commitOf('a'), manifest: sampleManifest(module, more) })
+  }
+  await store.put('inventory', 'binding.m2', { db: { module: 'm1', offer: 'url' } })
+  await store.put('inventory', 'seat.broker', { module: 'bus', node: 'node-c' })
+  return store
+}
+
+/** All that stands, without what differs between two ways to the same state: users' keys and revisions. */
+async function stateOf (store: MemoryStore): Promise<State> {
+  const state: State = {}
+  for (const bucket of bucketNames) {
+    if (bucket === 'takeins') continue
+    for (const filter of ['*', '*.*', '*.*.*']) {
+      for (const [key, { deleted, text }] of await store.readAll(bucket, filter)) {
+        if (deleted) continue
+        const plain = text.replace(/"U[A-Z]{55}"/g, '"U"')
+        state[`${bucket} ${key}`] = JSON.parse(bucket === 'grants' ? plain.replace(/"\d+\.\d+"/g, '"r"') : plain)
+      }
+    }
+  }
+  return state
+}
+
+/** Each grant names revisions that carry its fingerprint, and each user that stands is in the list, no other. */
+async function isWhole (store: MemoryStore): Promise<string[]> {
+  const wrong: string[] = []
+  for (const [key, { deleted, text }] of await store.readAll('grants', '*.*')) {
+    if (deleted) continue
+    const { module, nodes, fp: granted } = JSON.parse(text) as Grant
+    for (const [node, revision] of Object.entries(nodes)) {
+      const carried = store.history('compositions', `${node}.${module}`).find((entry) => revision.endsWith(`.${entry.revision}`))
+      if (!carried || (JSON.parse(carried.text) as Composition).fp !== granted) wrong.push(`grant ${key} speaks of ${node} ${revision}`)
+    }
+  }
+  const stands = [...(await store.readAll('compositions', '*.*')).values()].filter(({ deleted }) => !deleted).map(({ text }) => JSON.parse(text) as Composition)
+  const listed = stands.find(({ users }) => users)?.users?.flatMap(({ module, users }) => users.map(({ node, user }) => `${node}.${module} ${user}`)) ?? []
+  const holding = stands.map(({ node, module, credential }) => `${node}.${module} ${credential.user}`)
+  if (listed.sort().join() !== holding.sort().join()) wrong.push(`users ${listed.join()} but ${holding.join()}`)
+  return wrong
+}
+
+t.test('a crash between any two writes leaves nothing to repair: done again, the state is the same, and nothing that stood is written', async (t) => {
+  /** What happens to m1, before a run that may crash. */
+  const changes: Array<[string, (store: MemoryStore) => Promise<unknown>]> = [
+    ['a first build', async () => {}],
+    ['a new build', async (store) => {
+      await store.put('builds', `done.m1.${fp('b')}`, { fp: fp('b'), commit: commitOf('b'), manifest: sampleManifest('m1', { offers: { url: 'two' } }) })
+      await store.put('trunk', 'm1', { fp: fp('b'), commit: commitOf('b') })
+    }],
+    ['off a node', async (store) => store.put('inventory', 'assignment.m1', { nodes: ['node-a'] })],
+    ['off all nodes', async (store) => store.put('inventory', 'assignment.m1', { nodes: [] })],
+    ["a node's key renewed", async (store) => store.put('inventory', 'node.node-b', { node: 'node-b', curve: curve('D') })],
+    ['removed', async (store) => {
+      const entry = await store.read('inventory', 'module.m1')
+      await store.purge('inventory', 'module.m1', entry?.revision ?? 0)
+    }]
+  ]
+  for (const [what, change] of changes) {
+    const prepared = async () => {
+      const store = await standingMesh()
+      const gateway = inMemory(store)
+      await gateway.take('bus')
+      if (what !== 'a first build') {
+        await gateway.take('m1')
+        await gateway.take('m2')
+      }
+      await change(store)
+      return { store, gateway, before: store.writes.length }
+    }
+    const clean = await prepared()
+    await clean.gateway.take('m1')
+    const right = await stateOf(clean.store)
+    t.same(await isWhole(clean.store), [], what)
+    const writes = clean.store.writes.length - clean.before
+    t.ok(writes > 1, `${what}: ${writes} writes`)
+
+    for (let nth = 1; nth <= writes; nth++) {
+      for (const at of ['before', 'after'] as const) {
+        const { store, before } = await prepared()
+        let gone = false
+        store.fault = (_, when) => {
+          // Nothing that the dead process still tries is taken.
+          if (gone || (when === at && store.writes.length - before === (at === 'before' ? nth - 1 : nth))) { gone = true; throw new Crash('killed') }
+        }
+        await t.rejects(inMemory(store).take('m1'), { message: /killed/ })
+        store.fault = undefined
+        const stood = store.writes.length
+        await inMemory(store).take('m1')
+        t.same(await stateOf(store), right, `${what}, crashed ${at} write ${nth}`)
+        t.same(await isWhole(store), [], `${what}, crashed ${at} write ${nth}`)
+        t.equal(store.writes.length - stood, writes - (at === 'before' ? nth - 1 : nth), 'what stood is not written again')
+        await inMemory(store).take('m1')
+        t.equal(store.writes.length, before + writes, 'and once more writes nothing')
+      }
+    }
+  }
+})
+
+t.test('the grant is always the last write, and the broker module\'s composition the last of the compositions', async (t) => {
+  const store = await standingMesh()
+  const gateway = inMemory(store)
+  await gateway.take('bus')
+  store.writes.length = 0
+  gateway.applied.length = 0
+  const { steps } = await gateway.take('m1')
+  t.same(store.writes.map(({ bucket, key }) => `${bucket} ${key}`), [
+    'inventory module.m1', 'compositions node-a.m1', 'compositions node-b.m1', 'compositions node-c.bus', `grants m1.${fp('a')}`
+  ])
+  t.same(stepsOf(steps), stepNames)
+  const holder = await store.read('compositions', 'node-c.bus')
+  t.same(gateway.applied, [`node-c ${holder?.revision}`], 'the servers were asked for the list that was written')
+})
