@@ -49,6 +49,11 @@ export const limits = {
   /** First and longest pause between asks of a value that is not answered; each is drawn with jitter. */
   reaskFirstMs: 50,
   reaskLongestMs: 2000,
+  /**
+   * The longest pause while answers are too old: with one provisioner of several behind, enough asks are made before
+   * `rewoundAfterMs` that another one's answer is among them.
+   */
+  reaskLaggingMs: 250,
   /** The one coarse timer of the view: how late a deadline or a pause may be. */
   viewTickMs: 25,
   /** Watchers that are told of a change in one turn of the event loop, so that a large fan-out leaves room for other work. */

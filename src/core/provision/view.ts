@@ -11,7 +11,7 @@ import { isOlder } from '../revision.js'
 import { Entry, type Ask, type Watcher } from './entry.js'
 import { Fanout, type Defer } from './fanout.js'
 import { Gate } from './gate.js'
-import { saidOf } from './said.js'
+import { saidOf, type Said } from './said.js'
 
 export interface ViewOptions {
   provisioner: Provisioner
@@ -30,7 +30,7 @@ export interface ViewCounts { asks: number, hits: number, words: number, rewound
 export class View implements Hearing {
   readonly counts: ViewCounts = { asks: 0, hits: 0, words: 0, rewound: 0, doubts: 0 }
   readonly #modules = new Map<string, Map<string, Entry>>()
-  readonly #idle: LRUCache<Entry, true>
+  readonly #idle: LRUCache<Entry, Said>
   readonly #gate = new Gate(limits.asksInFlight, limits.asksQueued)
   readonly #fanout: Fanout
   /** Entries with somebody waiting, with a pause running, or lagging: what `tick` looks at. */
@@ -50,14 +50,16 @@ export class View implements Hearing {
 
   constructor (private readonly options: ViewOptions) {
     this.#fanout = new Fanout(options.defer)
-    this.#idle = new LRUCache<Entry, true>({
+    this.#idle = new LRUCache<Entry, Said>({
       max: limits.unwatchedValues,
       maxSize: limits.unwatchedBytes,
       // An entry costs something even where its value is small.
-      sizeCalculation: (_, { said, name }) => 512 + 2 * name.key.length + (said && 'bytes' in said ? said.bytes.length : 0),
+      sizeCalculation: (said, { name }) => 512 + 2 * name.key.length + ('bytes' in said ? said.bytes.length : said.refused.length),
       ttl: limits.unwatchedMs,
       perf: { now: options.now },
       ttlResolution: 0,
+      // Only a reader keeps a value: the probe's own asks would keep it for ever, and an idle gateway asks nobody.
+      noUpdateTTL: true,
       updateAgeOnGet: true,
       dispose: (_, entry, reason) => { if (reason !== 'set' && reason !== 'delete') this.#forget(entry) }
     })
@@ -91,7 +93,7 @@ export class View implements Hearing {
     const entry = this.#open(name)
     if (entry.current && !noCache) {
       this.counts.hits++
-      this.#settle(entry)
+      this.#idle.get(entry)
       return entry
     }
     await new Promise<void>((resolve, reject) => {
@@ -100,6 +102,7 @@ export class View implements Hearing {
       const mayJoin = !ask?.begun || (!ask.overtaken && !noCache)
       entry[mayJoin ? 'waiters' : 'later'].push(waiter)
       this.#attended.add(entry)
+      this.#idle.get(entry)
       // While answers are too old the next try has its time; everybody waits for that one.
       if (entry.laggingSince === undefined || entry.retryAt === undefined) this.#start(entry)
     })
@@ -181,14 +184,18 @@ export class View implements Hearing {
     if (entry.ask) return
     entry.retryAt = undefined
     const ask: Ask = entry.ask = { startedAt: 0, hearing: 0, overtaken: false, begun: false }
-    const asked = this.#gate.through(() => {
+    const asked = this.#gate.through(async () => {
+      if (entry.ask !== ask) return undefined
       ask.begun = true
       ask.startedAt = this.options.now()
       ask.hearing = this.#generation
       this.counts.asks++
       return this.options.provisioner.ask(entry.name)
     })
-    void asked.then((answer) => this.#answered(entry, answer), (error) => this.#failed(entry, asMeshError(error)))
+    void asked.then(
+      (answer) => { if (answer) this.#answered(entry, answer) },
+      (error) => { if (entry.ask === ask) this.#failed(entry, asMeshError(error)) }
+    )
   }
 
   #answered (entry: Entry, answer: Answer): void {
@@ -204,7 +211,7 @@ export class View implements Hearing {
         this.#sign()
         // Whoever came later needs no more than the next try.
         entry.waiters.push(...entry.later.splice(0))
-        this.#retry(entry, now)
+        this.#retry(entry, now, limits.reaskLaggingMs)
         return
       }
       // So long after the last word, what still stands is what the bucket holds: it was rewound (DESIGN section 4).
@@ -215,16 +222,18 @@ export class View implements Hearing {
     entry.laggingSince = undefined
     entry.retryAt = undefined
     entry.pauseMs = 0
-    entry.said = entry.said?.id === undefined ? saidOf(answer) : sameOr(entry.said, answer)
+    entry.said = sameOr(entry.said, answer)
     entry.revision = answer.revision
     entry.confirmedAt = now
     const certain = this.#hearing && ask.hearing === this.#generation
     entry.current = certain && !ask.overtaken
     entry.currentUntil = entry.current ? undefined : ask.startedAt
     if (certain) entry.staleSince = undefined
+    // Nobody is left who would want a younger one where everybody went while it was asked.
+    const wanted = entry.watched || entry.waitedFor
     for (const waiter of entry.waiters.splice(0)) waiter.resolve()
     entry.waiters = entry.later.splice(0)
-    if (ask.overtaken || entry.waiters.length > 0 || (entry.watched && this.#hearing && !certain)) this.#start(entry)
+    if ((ask.overtaken && wanted) || entry.waiters.length > 0 || (entry.watched && this.#hearing && !certain)) this.#start(entry)
     if (entry.watched && certain) this.#fanout.tell(entry)
     this.#settle(entry)
     this.#sign()
@@ -256,8 +265,8 @@ export class View implements Hearing {
   }
 
   /** Asks again after a pause that grows, with jitter, from half of it to all of it. */
-  #retry (entry: Entry, now: number): void {
-    entry.pauseMs = Math.min(Math.max(limits.reaskFirstMs, 2 * entry.pauseMs), limits.reaskLongestMs)
+  #retry (entry: Entry, now: number, longest: number = limits.reaskLongestMs): void {
+    entry.pauseMs = Math.min(Math.max(limits.reaskFirstMs, 2 * entry.pauseMs), longest)
     entry.retryAt = now + entry.pauseMs * (0.5 + this.options.random() / 2)
     this.#attended.add(entry)
   }
@@ -365,17 +374,24 @@ export class View implements Hearing {
   /** Puts an entry where it belongs after something ended: attended, idle, or forgotten. */
   #settle (entry: Entry): void {
     if (!entry.waitedFor && entry.retryAt === undefined && !(entry.watched && entry.laggingSince !== undefined)) this.#attended.delete(entry)
-    if (entry.watched || entry.ask || entry.waitedFor) return
-    if (entry.said === undefined) this.#forget(entry)
-    else if (!this.#idle.set(entry, true).has(entry)) this.#forget(entry) // larger than all of the room
+    if (entry.watched || entry.waitedFor) return
+    // An ask that still waits for its turn is not asked for nobody.
+    if (entry.ask && !entry.ask.begun) entry.ask = undefined
+    if (entry.ask) return
+    if (entry.said !== undefined && this.#idle.set(entry, entry.said).has(entry)) return
+    // Never answered, larger than all of the room, or kept long enough.
+    this.#idle.delete(entry)
+    this.#forget(entry)
   }
 
   #forget (entry: Entry): void {
     if (entry.watched || entry.ask || entry.waitedFor) return
     this.#attended.delete(entry)
-    const of = this.#modules.get(entry.name.module)
-    of?.delete(idOf(entry.name.kind, entry.name.key))
-    if (of?.size === 0) this.#modules.delete(entry.name.module)
+    const { module, kind, key } = entry.name
+    const of = this.#modules.get(module)
+    if (of?.get(idOf(kind, key)) !== entry) return
+    of.delete(idOf(kind, key))
+    if (of.size === 0) this.#modules.delete(module)
   }
 }
 
@@ -383,9 +399,10 @@ export class View implements Hearing {
 const idOf = (kind: string, key: string): string => `${kind} ${key}`
 
 /** The same object where the answer says the same again, so that whoever holds it need not compare. */
-function sameOr (before: NonNullable<Entry['said']>, answer: Answer): NonNullable<Entry['said']> {
+function sameOr (before: Said | undefined, answer: Answer): Said {
   const said = saidOf(answer)
-  return said.id === before.id ? before : said
+  // Two refusals with one reason are no change to a watch, but a get answers with the present one's code.
+  return before && said.id === before.id && ('code' in said ? said.code : 0) === ('code' in before ? before.code : 0) ? before : said
 }
 
 const asMeshError = (error: unknown): MeshError =>
