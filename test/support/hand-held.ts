@@ -6,7 +6,6 @@ import type { Answer, Keys, Provisioner } from '../../src/core/ports.js'
 import { Reader, type Due } from '../../src/core/provision/reader.js'
 import type { Entry, Watcher } from '../../src/core/provision/entry.js'
 import { View } from '../../src/core/provision/view.js'
-import { eventually } from './until.js'
 
 const encoder = new TextEncoder()
 const decoder = new TextDecoder()
@@ -104,15 +103,13 @@ export class HandHeld implements Provisioner {
 
   runDeferred (): void { for (const work of this.deferred.splice(0)) work() }
 
-  /** Passes time until it holds. */
+  /** Passes time until it holds, and says how much; throws after `ms` of it. */
   async passUntil (what: string, holds: () => boolean, ms: number): Promise<number> {
     const began = this.now
-    await eventually(what, async () => {
-      if (holds()) return true
+    while (!holds()) {
       if (this.now - began >= ms) throw new Error(`${what}: not within ${ms} ms of the clock`)
       await this.pass(25)
-      return holds()
-    })
+    }
     return this.now - began
   }
 
