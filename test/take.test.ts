@@ -73,7 +73,11 @@ t.test('the steps run in the order of the contract, each on what those before it
 })
 
 t.test('each way to end has its own name and its own fields', async (t) => {
-  const nothing = { compose: async () => ({ at: atA, written: [] }), busHolder: async () => ({ written: undefined }), grants: async () => nothingDone }
+  const nothing: Partial<Steps> = {
+    compose: async () => ({ at: atA, written: [] }),
+    busHolder: async () => ({ written: undefined }),
+    grants: async () => nothingDone
+  }
   const registered = { registeredAt: async () => true }
   const noNodes = (assignment: NodesOf['assignment'], left: string[] = []) =>
     ({ ...registered, ...nothing, nodesOf: async () => ({ assignment, assigned: [], left }) })
@@ -396,6 +400,11 @@ t.test('a crash between any two writes leaves nothing to repair: done again, the
     }],
     ['off a node', async (store) => store.put('inventory', 'assignment.m1', { nodes: ['node-a'] })],
     ['off all nodes', async (store) => store.put('inventory', 'assignment.m1', { nodes: [] })],
+    ['off all nodes before it was granted', async (store) => {
+      const key = `m1.${fp('a')}`
+      await store.purge('grants', key, (await store.read('grants', key))?.revision ?? 0)
+      return store.put('inventory', 'assignment.m1', { nodes: [] })
+    }],
     ["a node's key renewed", async (store) => store.put('inventory', 'node.node-b', { node: 'node-b', curve: curve('D') })],
     ['removed', async (store) => {
       const entry = await store.read('inventory', 'module.m1')

@@ -91,7 +91,8 @@ export class TakeIns {
     }
     this.options.ended(result, failed, by)
     // A record that cannot be written undoes nothing: the run is what it is.
-    await again(() => keepRecord(store, { result, failed: failed !== undefined, wrote: wrote || result.composed.length > 0, from, by, at: patience.now() }), deadline, patience)
+    const ended = { result, failed: failed !== undefined, wrote: wrote || result.composed.length > 0, from, by, at: patience.now() }
+    await again(() => keepRecord(store, ended), deadline, patience)
       .catch((error: unknown) => this.options.trouble(module, error))
     if (failed) throw failed
     return result
