@@ -17,13 +17,13 @@ export function tellReady (): void {
 }
 
 /**
- * Runs `stop` at the first SIGTERM or SIGINT and exits with 0, with 1 where it fails or takes too long (ms in
- * `limits.stopMs`); at once at a second signal.
+ * Runs `stop` at the first SIGTERM or SIGINT and exits with 0, with 1 where it fails or takes longer than `afterMs`. A second
+ * signal changes nothing: npm sends on the Ctrl-C that the terminal has sent already.
  */
 export function onSignal (stop: () => Promise<void>, afterMs: number = limits.stopMs): void {
   let stopping = false
   const end = (): void => {
-    if (stopping) process.exit(1)
+    if (stopping) return
     stopping = true
     setTimeout(() => process.exit(1), afterMs).unref()
     stop().then(() => process.exit(0), (error: Error) => {

@@ -1,0 +1,219 @@
+import t from 'tap'
+import { execFile, type ChildProcess } from 'node:child_process'
+import { once } from 'node:events'
+import { readFileSync, statSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { promisify } from 'node:util'
+import { nkeyAuthenticator } from 'nats'
+import { fromSeed } from 'nkeys.js'
+import { EnvironmentSchema } from '../src/config.js'
+import { readable } from '../src/dev/log-lines.js'
+import { welcome } from '../src/dev/welcome.js'
+import { client } from './support/bus/client.js'
+import { assertBuilt } from './support/gateway.js'
+import { end, freePort, HOST, projectRoot, start, temporaryFolder } from './support/machine.js'
+import { atEnd, type Owner } from './support/owner.js'
+import { eventually, until } from './support/until.js'
+import { http } from './support/wire/http.js'
+
+assertBuilt()
+const program = join(projectRoot, 'dist/src/cli.js')
+const surroundings = Object.fromEntries(Object.entries(process.env).filter(([name]) => !Object.hasOwn(EnvironmentSchema.properties, name)))
+const run = promisify(execFile)
+
+/** Runs a command to its end. */
+async function cli (args: string[], env: NodeJS.ProcessEnv = {}): Promise<{ code: number, stdout: string, stderr: string }> {
+  try {
+    return { code: 0, ...await run(process.execPath, [program, ...args], { env: { ...surroundings, ...env }, timeout: 20_000 }) }
+  } catch (error) {
+    const { code, stdout, stderr } = error as { code: number, stdout: string, stderr: string }
+    return { code, stdout, stderr }
+  }
+}
+
+t.test('the command line: help, version, and one line with exit code 2 or 1 for what is wrong', async (t) => {
+  const { version } = JSON.parse(readFileSync(join(projectRoot, 'package.json'), 'utf8')) as { version: string }
+  t.same(await cli(['--version']), { code: 0, stdout: `${version}\n`, stderr: '' })
+  const help = await cli(['--help'])
+  for (const command of ['dev', 'serve', 'provisioner', 'broker', 'token', 'apply', 'credential']) t.match(help.stdout, `  ${command} `)
+  t.match(await cli(['token', '--help']), { code: 0, stdout: /--ttl/ })
+  const nowhere = { DATA_DIR: join(temporaryFolder(t), 'none'), NATS_PORT: String(await freePort()) }
+  const wrong: Array<[string[], NodeJS.ProcessEnv, number, RegExp]> = [
+    [['frobnicate'], {}, 2, /^mesh-gateway: "frobnicate" is no command: expected dev, serve/],
+    [['--frobnicate'], {}, 2, /^mesh-gateway: "--frobnicate" is no option/],
+    [['token', '--frobnicate'], {}, 2, /^mesh-gateway: token: Unknown option '--frobnicate'\n$/],
+    [['token', 'billing'], {}, 2, /^mesh-gateway: token does not take "billing"/],
+    [['token'], {}, 2, /^mesh-gateway: token needs one of --module NAME, --operator NAME and --reader NAME/],
+    [['token', '--module', 'a', '--operator', 'b'], {}, 2, /^mesh-gateway: token needs one of/],
+    [['token', '--module', 'Not A Name'], {}, 2, /^mesh-gateway: token: --module is "Not A Name", but it takes/],
+    [['token', '--module', 'a', '--ttl', 'soon'], {}, 2, /^mesh-gateway: token: --ttl is "soon", but it takes a number and s, m, h or d/],
+    [['apply'], {}, 2, /^mesh-gateway: apply needs FILE/],
+    [['apply', 'none.yaml'], {}, 1, /^mesh-gateway: none\.yaml cannot be read \(ENOENT\)/],
+    [['apply', 'examples/mesh.yaml'], nowhere, 1, /^mesh-gateway: NATS_URL is not set, and there is no .*operator\.nk: start "mesh-gateway dev" first/],
+    [['apply', 'examples/mesh.yaml'], { NATS_URL: `nats://${HOST}:${nowhere.NATS_PORT}` }, 1, /^mesh-gateway: the bus at nats:\S+ does not take the connection \(CONNECTION_REFUSED\)/],
+    [['credential', 'Not A Name'], {}, 2, /^mesh-gateway: credential: "Not A Name" is no module's name/],
+    [['provisioner'], nowhere, 1, /^mesh-gateway: MESH_NODE is not set/],
+    [['broker'], nowhere, 1, /^mesh-gateway: BROKER_SERVER is not set/],
+    [['serve'], nowhere, 1, /^mesh-gateway: NATS_URL is not set/],
+    [['dev'], { NATS_URL: 'nats://127.0.0.1:4222' }, 1, /^mesh-gateway: NATS_URL is set, but dev starts a bus of its own/],
+    [['dev'], { NATS_SERVER_BIN: '/nowhere/nats-server' }, 1, /^mesh-gateway: nats-server was not found/],
+    [['dev'], { PORT: 'x' }, 1, /^mesh-gateway: PORT is "x", but it takes a whole number/]
+  ]
+  const results = await Promise.all(wrong.map(([args, env]) => cli(args, env)))
+  for (const [i, [args, , code, line]] of wrong.entries()) {
+    const result = results[i] ?? { stderr: '' }
+    t.match(result, { code, stdout: '', stderr: line }, args.join(' '))
+    t.equal(result.stderr.trim().split('\n').length, 1, `${args.join(' ')}: one line`)
+  }
+})
+
+t.test('a token is printed alone, for whom and for how long it was asked', async (t) => {
+  const env = { DATA_DIR: join(temporaryFolder(t), 'data'), AUTH_ISSUER: 'https://issuer.example', TRUST_DOMAIN: 'example.org', AUTH_AUDIENCE: 'me' }
+  const payload = async (...args: string[]) => {
+    const { stdout } = await cli(['token', ...args], env)
+    t.match(stdout, /^[\w-]+\.[\w-]+\.[\w-]+\n$/)
+    return JSON.parse(Buffer.from(stdout.split('.')[1] ?? '', 'base64url').toString()) as { iat: number, exp: number, jti: string }
+  }
+  const one = await payload('--module', 'billing')
+  t.match(one, { sub: 'spiffe://example.org/module/billing', aud: 'me', iss: 'https://issuer.example', jti: /.+/ })
+  t.equal(one.exp - one.iat, 3600)
+  const other = await payload('--operator', 'alice', '--ttl', '60s')
+  t.match(other, { sub: 'spiffe://example.org/operator/alice' })
+  t.equal(other.exp - other.iat, 60)
+  t.match(await payload('--reader', 'grafana', '--ttl', '10m'), { sub: 'spiffe://example.org/reader/grafana' })
+  t.equal(statSync(join(env.DATA_DIR, 'signing-key.json')).mode & 0o777, 0o600)
+  const { keys } = JSON.parse(readFileSync(join(env.DATA_DIR, 'jwks.json'), 'utf8')) as { keys: object[] }
+  t.match(keys, [{ kty: 'OKP', crv: 'Ed25519', kid: /.+/ }])
+  t.notOk('d' in (keys[0] ?? {}), 'the published half alone')
+})
+
+t.test('what dev says: log lines as one reads them, and lines that can be pasted', async (t) => {
+  t.equal(readable('{"level":30,"time":1,"pid":2,"part":"broker","msg":"answering"}'), 'answering')
+  t.equal(readable('{"level":50,"why":"no way","n":1,"msg":"failed"}'), 'ERROR failed why="no way" n=1')
+  for (const line of ['plain', '{"a":1}', '{half']) t.equal(readable(line), line)
+  const config = { TRUST_DOMAIN: 'mesh.local', AUTH_AUDIENCE: 'mesh-gateway' } as never
+  const tried = { config, url: 'http://127.0.0.1:8080', node: 'node-a', busPort: 4222, dataDir: join(process.cwd(), '.data'), value: { module: 'm', key: "it's / é" }, module: 'm' }
+  t.match(welcome(tried, true).join('\n'), 'curl -s -H "Authorization: Bearer $(npm run -s token -- --module m)" \'http://127.0.0.1:8080/provision/config/it\'\\\'\'s%20%2F%20%C3%A9\'')
+  t.match(welcome({ ...tried, busPort: 4333, dataDir: '/some where' }, false).join('\n'), '$(DATA_DIR=\'/some where\' NATS_PORT=4333 mesh-gateway token --operator alice)')
+})
+
+interface Dev { child: ChildProcess, env: { DATA_DIR: string, PORT: string, NATS_PORT: string }, output: string, isReady: boolean, group: number[] }
+
+/** Dev as a terminal starts it: leader of a process group, so that Ctrl-C reaches the whole group. */
+async function dev (t: Owner, env: Dev['env']): Promise<Dev> {
+  const child = start(t, process.execPath, [program, 'dev'], { env: { ...surroundings, ...env }, detached: true, stdio: ['ignore', 'pipe', 'pipe'] })
+  const made: Dev = { child, env, output: '', isReady: false, group: [] }
+  for (const stream of [child.stdout, child.stderr]) stream?.on('data', (data: Buffer) => { made.output += data.toString() })
+  await eventually(`dev is ready:\n${made.output}`, () => {
+    if (child.exitCode !== null) throw new Error(`dev ended:\n${made.output}`)
+    return made.output.includes('take-in\n')
+  }, 40_000)
+  made.group = await treeOf(child.pid ?? 0)
+  // One that a failed test leaves behind.
+  atEnd(t, () => { for (const pid of made.group) try { process.kill(pid, 'SIGKILL') } catch { /* it is gone, as it should */ } })
+  return made
+}
+
+/** The pids of all that a process started, its children's children too. */
+async function treeOf (pid: number): Promise<number[]> {
+  const { stdout } = await run('ps', ['-A', '-o', 'pid=,ppid='])
+  const rows = stdout.trim().split('\n').map((line) => line.trim().split(/\s+/).map(Number))
+  const below = (parent: number): number[] => rows.filter(([, ppid]) => ppid === parent).flatMap(([child = 0]) => [child, ...below(child)])
+  return below(pid)
+}
+
+const lives = (pid: number): boolean => {
+  try {
+    process.kill(pid, 0)
+    // One that has ended and was not waited for yet still has its pid.
+    return !/^\d+ \(.*\) Z/.test(readFileSync(`/proc/${pid}/stat`, 'utf8'))
+  } catch { return false }
+}
+const allGone = (pids: number[]) => until(() => !pids.some(lives), 10_000)
+
+async function surroundingsOf (t: Owner): Promise<Dev['env']> {
+  return { DATA_DIR: join(temporaryFolder(t, 'dev'), 'data'), PORT: String(await freePort()), NATS_PORT: String(await freePort()) }
+}
+
+t.test('dev: all that is printed works, what is started ends, and nothing else does', async (t) => {
+  const env = await surroundingsOf(t)
+  const first = await dev(t, env)
+  t.ok(first.group.length >= 7, 'bus and its guard, three provisioners, the broker agent, the gateway')
+  for (const file of ['signing-key.json', 'operator.nk', 'nodes/node-a.curve', 'nodes/node-c.curve']) {
+    t.equal(statSync(join(env.DATA_DIR, file)).mode & 0o777, 0o600, file)
+  }
+  const lines = first.output.split('\n').filter((line) => line.startsWith('  curl ') && !line.includes('-sN'))
+  const answers = []
+  for (const line of lines) {
+    const { stdout, stderr } = await run('sh', ['-c', line.replaceAll('mesh-gateway token', `${process.execPath} ${program} token`)], { cwd: projectRoot, env: surroundings })
+    t.equal(stderr, '')
+    answers.push(JSON.parse(stdout))
+  }
+  t.match(answers, [9090, { kind: 'config', keys: ['currency', 'port', 'retry'] }, { outcome: /current|composed|taken-in/, module: 'billing' }])
+
+  // The module's credential is unsealed, and is on the bus with its permissions.
+  const { stdout: seed } = await cli(['credential', 'billing'], env)
+  const pair = fromSeed(Buffer.from(seed.trim()))
+  const nc = await client(t, `nats://${HOST}:${env.NATS_PORT}`, {
+    authenticator: nkeyAuthenticator(Buffer.from(seed.trim())), inboxPrefix: `_INBOX.${pair.getPublicKey()}`, reconnect: false
+  })
+  t.equal((await nc.request('mesh.provision.node-a.billing.get', '{"kind":"bound","key":"database"}')).string(), '"postgres://node-c.mesh.local:5432/main"')
+  await nc.close()
+  t.match(await cli(['credential', 'mailer'], env), { code: 1, stdout: '', stderr: /module mailer has no composition on node node-a/ })
+
+  // The description is changed and applied again; the gateway sees it.
+  const file = join(env.DATA_DIR, 'mesh.yaml')
+  writeFileSync(file, readFileSync(file, 'utf8').replace('port: 9090', 'port: 9191'))
+  t.same(await cli(['apply', file], env), { code: 0, stdout: 'wrote settings: billing\n', stderr: '' })
+  const token = (await cli(['token', '--module', 'billing'], env)).stdout.trim()
+  const value = async () => (await http(Number(env.PORT), 'GET', '/provision/config/port', { headers: { authorization: `Bearer ${token}` } })).body
+  await eventually('the new setting is answered', async () => await value() === '9191')
+
+  // Another dev on the same folder or port is told so, before it starts anything.
+  t.match(await cli(['dev'], env), { code: 1, stdout: '', stderr: /^mesh-gateway: DATA_DIR is .*, but another dev uses it \(process \d+\)[^\n]*\n$/ })
+  const elsewhere = { DATA_DIR: join(temporaryFolder(t), 'data') }
+  t.match(await cli(['dev'], { ...env, ...elsewhere }), { code: 1, stdout: '', stderr: new RegExp(`^mesh-gateway: NATS_PORT is ${env.NATS_PORT}, but that port is in use[^\\n]*\\n$`) })
+  t.match(await cli(['dev'], { ...env, ...elsewhere, NATS_PORT: String(await freePort()) }), { code: 1, stdout: '', stderr: new RegExp(`^mesh-gateway: PORT is ${env.PORT}, but that port is in use`) })
+
+  // Ctrl-C: SIGINT to the group. The gateway drains while the bus is there.
+  const exit = once(first.child, 'exit')
+  process.kill(-(first.child.pid ?? 0), 'SIGINT')
+  t.same(await exit, [0, null])
+  t.ok(await allGone(first.group), 'nothing is left behind')
+  t.match(first.output, /gateway +\| draining/)
+  t.notMatch(first.output.slice(first.output.indexOf('draining')), /the bus is away|ERROR|FATAL/)
+
+  // The second start finds its data; SIGTERM ends it as well.
+  const before = Date.now()
+  const second = await dev(t, env)
+  t.ok(Date.now() - before < 15_000, `a second start takes seconds (${Date.now() - before} ms)`)
+  t.equal(await value(), '9191')
+  await end(second.child, 'SIGTERM')
+  t.equal(second.child.exitCode, 0)
+  t.ok(await allGone(second.group), 'nothing is left behind')
+})
+
+t.test('dev that is killed, or whose part fails, leaves nothing behind', async (t) => {
+  const env = await surroundingsOf(t)
+  const killed = await dev(t, env)
+  await end(killed.child, 'SIGKILL')
+  t.ok(await allGone(killed.group), 'all that it started ends by itself')
+
+  const broken = await dev(t, env)
+  const { stdout } = await run('ps', ['-A', '-o', 'pid=,args='])
+  const provisioner = stdout.split('\n').map((line) => line.trim()).find((line) => line.includes('cli.js provisioner') && broken.group.includes(Number.parseInt(line)))
+  process.kill(Number.parseInt(provisioner ?? ''), 'SIGKILL')
+  await once(broken.child, 'exit')
+  t.equal(broken.child.exitCode, 1)
+  t.match(broken.output, /mesh-gateway: provisioner node-\w was ended by SIGKILL; ending the rest\n/)
+  t.ok(await allGone(broken.group), 'nothing is left behind')
+
+  // The guard of the bus cannot end the bus where it is killed itself.
+  const unguarded = await dev(t, env)
+  const guard = (await run('ps', ['-A', '-o', 'pid=,args='])).stdout.split('\n').map((line) => line.trim())
+    .find((line) => line.includes('dev/guard.js') && unguarded.group.includes(Number.parseInt(line)))
+  process.kill(Number.parseInt(guard ?? ''), 'SIGKILL')
+  await once(unguarded.child, 'exit')
+  t.equal(unguarded.child.exitCode, 1)
+  t.ok(await allGone(unguarded.group), 'nothing is left behind')
+})
