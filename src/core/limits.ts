@@ -65,6 +65,12 @@ export const limits = {
   pingMs: 25_000,
   pongMs: 10_000,
   tickMs: 25_000,
+  /** How often live connections are looked at: how late a ping, tick or comment may be. */
+  beatMs: 1000,
+  /** A comment on an event stream that is otherwise silent: DESIGN section 6. */
+  commentMs: 15_000,
+  /** Within this time, at random, clients of a draining gateway's streams come back. */
+  comeBackMs: 2000,
   /** Notice before a credential ends: DESIGN section 7. */
   expiringMs: 30_000,
   /** Bad messages of a connection in a minute before it is closed with 4400: DESIGN section 7. */

@@ -19,3 +19,12 @@ export function matchesStrongly (header: string, etag: string): boolean {
 /** Whether a `Cache-Control` request header has a directive without or with any argument. */
 export const hasDirective = (header: string | undefined, name: string): boolean =>
   header !== undefined && header.split(',').some((part) => part.split('=')[0]?.trim().toLowerCase() === name)
+
+/** The seconds of a `Cache-Control` request directive; undefined where it is not there or holds none. */
+export function secondsOf (header: string | undefined, name: string): number | undefined {
+  for (const part of header?.split(',') ?? []) {
+    const [directive, argument] = part.split('=').map((one) => one.trim())
+    if (directive?.toLowerCase() === name && argument !== undefined && /^"?\d{1,10}"?$/.test(argument)) return Number(argument.replaceAll('"', ''))
+  }
+  return undefined
+}

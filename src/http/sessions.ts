@@ -1,22 +1,34 @@
-/** All live connections of this gateway: how many a module has, their heartbeats, and their orderly end. */
-import type { WebSocket } from 'ws'
+/** All live connections of this gateway, whatever their transport: how many a module has, their beat, their orderly end. */
 import { MeshError } from '../core/errors.js'
 import { limits } from '../core/limits.js'
-import { closeCodes, type WatchSession } from './watch-session.js'
 
-interface Beat { pingAt: number, pongBy: number | undefined, stuckSince: number | undefined, unsent: number }
+/** Why this side ends a connection that could go on. */
+export type Ending = 'draining' | 'not-reading'
 
-const beatMs = 1000
+/** A connection that lives: a WebSocket or an event stream. */
+export interface Connection {
+  /** Bytes that were written and that the client has not taken. */
+  unsent (): number
+  /** Regular work, called about once a second. */
+  beat (now: number): void
+  /** Ends it in order: the client is told why, as far as it reads. */
+  end (why: Ending): void
+  /** Ends it at once. */
+  terminate (): void
+  onClose (listener: () => void): void
+}
+
+interface Reading { stuckSince: number | undefined, unsent: number }
 
 export class Sessions {
-  readonly #sessions = new Map<WatchSession, Beat>()
+  readonly #connections = new Map<Connection, Reading>()
   readonly #perModule = new Map<string, number>()
   #timer: NodeJS.Timeout | undefined
   #draining = false
 
   constructor (private readonly options: { maxPerModule: number, slowClientMs: number }) {}
 
-  get size (): number { return this.#sessions.size }
+  get size (): number { return this.#connections.size }
 
   /** Takes a place for one more connection of a module. Throws where it has too many, or while draining. */
   enter (module: string): void {
@@ -34,68 +46,51 @@ export class Sessions {
     else this.#perModule.delete(module)
   }
 
-  add (session: WatchSession): void {
-    const { socket } = session
-    const beat: Beat = { pingAt: Date.now() + limits.pingMs, pongBy: undefined, stuckSince: undefined, unsent: 0 }
-    this.#sessions.set(session, beat)
-    socket.on('pong', () => { beat.pongBy = undefined })
-    socket.on('close', () => this.#remove(session))
-    this.#timer ??= setInterval(() => this.#beat(), beatMs)
+  add (connection: Connection): void {
+    this.#connections.set(connection, { stuckSince: undefined, unsent: 0 })
+    connection.onClose(() => this.#remove(connection))
+    this.#timer ??= setInterval(() => this.#beat(), limits.beatMs)
   }
 
   /**
-   * Tells every client to come back later and elsewhere, and ends those that do not answer. A mute client would hold the
+   * Tells every client to come back later and elsewhere, and ends those that do not answer: a mute client would hold the
    * server's close for 30 s.
    */
   async drain (graceMs: number): Promise<void> {
     this.#draining = true
-    const sockets = [...this.#sessions.keys()].map((session) => {
-      session.close(closeCodes.draining, 'the gateway is going down: reconnect in a moment')
-      return session.socket
-    })
-    if (sockets.length === 0) return
-    const closed = Promise.all(sockets.map((socket) => new Promise((resolve) => socket.once('close', resolve))))
+    const open = [...this.#connections.keys()]
+    if (open.length === 0) return
+    const closed = Promise.all(open.map((connection) => new Promise<void>((resolve) => connection.onClose(resolve))))
+    for (const connection of open) connection.end('draining')
     let timer: NodeJS.Timeout | undefined
     await Promise.race([closed, new Promise((resolve) => { timer = setTimeout(resolve, graceMs) })])
     clearTimeout(timer)
-    for (const socket of sockets) socket.terminate()
+    for (const connection of open) connection.terminate()
   }
 
-  #remove (session: WatchSession): void {
-    this.#sessions.delete(session)
-    if (this.#sessions.size === 0) {
-      clearInterval(this.#timer)
-      this.#timer = undefined
-    }
+  #remove (connection: Connection): void {
+    this.#connections.delete(connection)
+    if (this.#connections.size > 0) return
+    clearInterval(this.#timer)
+    this.#timer = undefined
   }
 
   #beat (): void {
     const now = Date.now()
-    for (const [session, beat] of this.#sessions) {
-      const { socket } = session
-      if (beat.pongBy !== undefined && now >= beat.pongBy) {
-        socket.terminate()
-        continue
-      }
-      if (now >= beat.pingAt && socket.readyState === socket.OPEN) {
-        beat.pingAt = now + limits.pingMs
-        beat.pongBy = now + limits.pongMs
-        socket.ping()
-      }
-      if (this.#reads(socket, beat, now)) session.beat(now)
+    for (const [connection, reading] of this.#connections) {
+      if (this.#reads(connection.unsent(), reading, now)) connection.beat(now)
       else {
-        session.close(closeCodes.notReading, 'nothing was read for too long: come back in a moment')
-        socket.terminate()
+        connection.end('not-reading')
+        connection.terminate()
       }
     }
   }
 
   /** Whether a client with much unsent still reads: less is unsent than before, or not for long. */
-  #reads (socket: WebSocket, beat: Beat, now: number): boolean {
-    const unsent = socket.bufferedAmount
-    if (unsent < limits.unsentBytes / 2 || unsent < beat.unsent) beat.stuckSince = undefined
-    else beat.stuckSince ??= now
-    beat.unsent = unsent
-    return beat.stuckSince === undefined || now - beat.stuckSince < this.options.slowClientMs
+  #reads (unsent: number, reading: Reading, now: number): boolean {
+    if (unsent < limits.unsentBytes / 2 || unsent < reading.unsent) reading.stuckSince = undefined
+    else reading.stuckSince ??= now
+    reading.unsent = unsent
+    return reading.stuckSince === undefined || now - reading.stuckSince < this.options.slowClientMs
   }
 }

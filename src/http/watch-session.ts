@@ -11,6 +11,8 @@ import type { Principal } from '../identity/principal.js'
 import { meshError, notification, result, rpcError, rpcErrors, valueResult, type Id } from './frames.js'
 import { readMessage } from './json-rpc.js'
 import { asMeshError } from './problem.js'
+import type { Connection, Ending } from './sessions.js'
+import { Until } from './until.js'
 import { Watch } from './watch.js'
 
 /** Close codes of DESIGN section 7: 44xx say not to come back as one is, 45xx to come back with pauses. */
@@ -35,7 +37,12 @@ type Method = (session: WatchSession, id: Id, params: Record<string, unknown>) =
 
 const seconds = (ms: number): number => Math.max(0, Math.ceil(ms / 1000))
 
-export class WatchSession {
+const closings: Record<Ending, [number, string]> = {
+  draining: [closeCodes.draining, 'the gateway is going down: reconnect in a moment'],
+  'not-reading': [closeCodes.notReading, 'nothing was read for too long: come back in a moment']
+}
+
+export class WatchSession implements Connection {
   readonly watches = new Map<string, Watch>()
   principal: Principal
   /** Why and with which code this side closed; undefined while it has not. */
@@ -44,15 +51,18 @@ export class WatchSession {
   #notLive = 0
   #saidLive = true
   #tickAt = Date.now() + limits.tickMs
+  #pingAt = Date.now() + limits.pingMs
+  #pongBy: number | undefined
   #saidExpiring = false
   #bad = { since: 0, count: 0 }
-  #expiry: NodeJS.Timeout | undefined
+  readonly #expiry = new Until(() => this.close(closeCodes.expired, 'the credential expired'))
   readonly #behind = new Set<Watch>()
 
   constructor (readonly socket: WebSocket, private readonly options: SessionOptions) {
     this.principal = options.principal
     socket.on('message', (data, isBinary) => this.#message(data as Buffer, isBinary))
-    socket.on('close', () => this.#end())
+    socket.on('close', () => this.#release())
+    socket.on('pong', () => { this.#pongBy = undefined })
     const { maxWatches, maxFrameBytes } = options
     this.send(notification('session.hello', {
       module: this.principal.name,
@@ -90,8 +100,15 @@ export class WatchSession {
     if ((this.#notLive === 0) !== this.#saidLive) this.#tick()
   }
 
-  /** The regular beat, called about once a second. */
+  unsent (): number { return this.socket.bufferedAmount }
+
   beat (now: number): void {
+    if (this.#pongBy !== undefined && now >= this.#pongBy) return this.terminate()
+    if (now >= this.#pingAt && this.socket.readyState === this.socket.OPEN) {
+      this.#pingAt = now + limits.pingMs
+      this.#pongBy = now + limits.pongMs
+      this.socket.ping()
+    }
     if (now >= this.#tickAt) this.#tick()
     if (!this.#saidExpiring && this.principal.expiresAt - now <= limits.expiringMs) {
       this.#saidExpiring = true
@@ -99,10 +116,16 @@ export class WatchSession {
     }
   }
 
+  end (why: Ending): void { this.close(...closings[why]) }
+
+  terminate (): void { this.socket.terminate() }
+
+  onClose (listener: () => void): void { this.socket.once('close', listener) }
+
   close (code: number, reason: string): void {
     this.closedWith ??= code
     this.socket.close(code, reason)
-    this.#end()
+    this.#release()
   }
 
   #tick (): void {
@@ -113,17 +136,14 @@ export class WatchSession {
 
   #expiresIn (): number { return seconds(this.principal.expiresAt - Date.now()) }
 
-  /** Closes at the credential's end itself; a far end is waited for in pieces. */
+  /** Closes at the credential's end itself, without the leeway that a request has. */
   #untilExpiry (): void {
-    clearTimeout(this.#expiry)
-    const left = this.principal.expiresAt - Date.now()
-    if (left <= 0) return this.close(closeCodes.expired, 'the credential expired')
-    this.beat(Date.now())
-    this.#expiry = setTimeout(() => this.#untilExpiry(), Math.min(left, limits.longestTimerMs))
+    this.#expiry.set(this.principal.expiresAt)
+    if (this.closedWith === undefined) this.beat(Date.now())
   }
 
-  #end (): void {
-    clearTimeout(this.#expiry)
+  #release (): void {
+    this.#expiry.clear()
     for (const watch of this.watches.values()) watch.drop()
     this.watches.clear()
     this.#behind.clear()
@@ -229,6 +249,8 @@ export class WatchSession {
       if (!(error instanceof MeshError)) throw error
       return this.send(meshError(id, error, problems.unauthenticated.rpc))
     }
+    // The connection may have ended meanwhile: no timer may begin that would keep it in memory until the new expiry.
+    if (this.closedWith !== undefined || this.socket.readyState !== this.socket.OPEN) return
     const { principal } = this
     const why = next.role !== principal.role || next.name !== principal.name
       ? 'the token is of another module'
