@@ -41,7 +41,7 @@ export function standingService (nc: NatsConnection, log: Log, { endpoints, up, 
       }
       await nc.flush()
       up?.()
-      log.info(about.metadata, 'answering')
+      log.info({}, 'answering')
       answers()
       return (await service.stopped)?.message
     } catch (error) {

@@ -8,11 +8,11 @@ const say = (line: string): void => { process.stdout.write(`${line}\n`) }
 
 export const command: Command = {
   async run () {
-    const ground = await prepare(loadConfig(process.env))
     const tree = new Tree()
+    let unlock = async (): Promise<void> => {}
     const end = async (code: number): Promise<never> => {
       await tree.end()
-      await ground.unlock()
+      await unlock()
       process.exit(code)
     }
     // A second Ctrl-C while the parts are ending changes nothing: each has a bound, and nothing may stay behind.
@@ -25,6 +25,8 @@ export const command: Command = {
       return end(1)
     }
     void tree.failure.then(failed)
+    const ground = await prepare(loadConfig(process.env))
+    unlock = ground.unlock
     await startDev(ground, tree, process.env, say).catch((error: unknown) => tree.isEnding ? undefined : failed(messageOf(error)))
   }
 }

@@ -6,9 +6,11 @@ import { limits } from '../core/limits.js'
  * channel itself keeps nothing alive.
  */
 export function endWithParent (): void {
-  if (!process.channel) return
-  process.once('disconnect', () => { process.kill(process.pid, 'SIGTERM') })
-  process.channel.unref()
+  const end = (): void => { process.kill(process.pid, 'SIGTERM') }
+  // The parent was gone before this was read; a process that was not forked has no `connected` at all.
+  if (process.connected === false) return end()
+  process.once('disconnect', end)
+  process.channel?.unref()
 }
 
 /** Tells a parent that this process is ready; nothing where there is none. */

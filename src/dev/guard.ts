@@ -14,7 +14,7 @@ server.once('error', (error) => {
 server.once('exit', (code) => process.exit(code ?? 1))
 
 // Dev ends the program itself where this process was killed and could not.
-process.send?.({ pid: server.pid })
+if (process.connected) process.send?.({ pid: server.pid })
 
 function end (): void {
   server.kill('SIGTERM')
@@ -23,6 +23,8 @@ function end (): void {
 
 process.once('SIGTERM', end)
 // Where dev was killed the other parts end by themselves; they get a moment to take their leave of the bus.
-process.once('disconnect', () => setTimeout(end, limits.orphanedBusMs))
+const orphaned = (): void => { setTimeout(end, limits.orphanedBusMs) }
+if (process.connected) process.once('disconnect', orphaned)
+else orphaned()
 process.on('SIGINT', () => {})
 process.on('SIGHUP', () => {})
