@@ -10,7 +10,7 @@ import { limits } from './core/limits.js'
 import auth from './http/auth.js'
 import body from './http/body.js'
 import { answerClientError } from './http/client-error.js'
-import errors, { addMethodNotAllowed, answerError } from './http/errors.js'
+import errors, { addMethodNotAllowed, answerFrameworkError } from './http/errors.js'
 import openapi from './http/openapi.js'
 import { allowedOrigins } from './http/origin.js'
 import { Rates } from './http/rate.js'
@@ -52,7 +52,7 @@ function createServer (logger: AppOptions['logger']): FastifyInstance {
     return503OnClosing: false,
     routerOptions: { maxParamLength: limits.targetBytes },
     ajv: { customOptions: { coerceTypes: false, removeAdditional: false, useDefaults: false, allErrors: false } },
-    frameworkErrors: answerError,
+    frameworkErrors: answerFrameworkError,
     clientErrorHandler: answerClientError
   }) as FastifyInstance
 }

@@ -34,6 +34,14 @@ export function answerError (error: FastifyError, request: FastifyRequest, reply
   sendProblem(reply, known)
 }
 
+/** The same for what fails before any hook runs: a refused upgrade ends its connection here, since nobody reads it any more. */
+export function answerFrameworkError (error: FastifyError, request: FastifyRequest, reply: FastifyReply): void {
+  if (request.raw.headers.upgrade !== undefined) {
+    reply.header('connection', 'close').raw.once('finish', () => request.raw.socket.destroySoon())
+  }
+  answerError(error, request, reply)
+}
+
 declare module 'fastify' {
   interface FastifyRequest {
     /** The name of the problem that answered, for the request's line in the log. */

@@ -22,7 +22,8 @@ function headersOf (error: MeshError): Record<string, string> {
   return {
     'cache-control': 'no-store',
     ...(error.status === 401 ? { 'www-authenticate': 'Bearer' } : {}),
-    ...(error.status === 426 ? { upgrade: 'websocket', connection: 'Upgrade' } : {}),
+    // Named by itself, `Upgrade` would keep the connection open although the client asked for its end.
+    ...(error.status === 426 ? { upgrade: 'websocket', connection: 'Upgrade, close' } : {}),
     ...(error.retryAfterS === undefined ? {} : { 'retry-after': String(error.retryAfterS) })
   }
 }

@@ -6,7 +6,7 @@
 import { EventEmitter } from 'node:events'
 import { ServerResponse, type IncomingMessage, type Server } from 'node:http'
 import type { Socket } from 'node:net'
-import type { FastifyInstance } from 'fastify'
+import type { FastifyInstance, FastifyRequest } from 'fastify'
 import fp from 'fastify-plugin'
 import { MeshError } from '../core/errors.js'
 
@@ -29,37 +29,40 @@ declare module 'fastify' {
 
 export default fp(async (app: FastifyInstance) => {
   const upgrades = new EventEmitter() as Server
-  const ignored = new WeakSet<IncomingMessage>()
+  // A header alone is no upgrade: without `Connection: Upgrade` Node hands the request on as any other, and so it is answered.
+  const arrived = new WeakMap<IncomingMessage, FastifyRequest['upgrade']>()
   app.decorate('upgrades', upgrades)
   app.decorateRequest('upgrade', 'none')
 
   app.server.on('upgrade', (req: IncomingMessage, socket: Socket, head: Buffer) => {
-    if (isWebSocket(req)) return upgrades.emit('upgrade', req, socket, head)
-    ignored.add(req)
+    const kind = isWebSocket(req) ? 'websocket' : 'ignored'
+    arrived.set(req, kind)
+    if (kind === 'websocket') return upgrades.emit('upgrade', req, socket, head)
     socket.on('error', () => socket.destroy())
     const res = new ServerResponse(req)
-    // Node has let go of the connection, so no second request can be read from it.
+    // Node has let go of the connection: no second request can be read from it, and a client that does not end its side
+    // would hold the server's close.
     res.shouldKeepAlive = false
     res.assignSocket(socket)
-    res.on('finish', () => socket.end())
+    res.on('finish', () => socket.destroySoon())
     app.server.emit('request', req, res)
   })
 
   app.addHook('onRequest', async (request) => {
-    const { raw } = request
-    if (raw.headers.upgrade === undefined) return
-    request.upgrade = ignored.has(raw) ? 'ignored' : isWebSocket(raw) ? 'websocket' : 'none'
-    if (request.upgrade === 'ignored' && hasBody(raw)) {
+    const kind = arrived.get(request.raw)
+    if (kind === undefined) return
+    request.upgrade = kind
+    if (kind === 'ignored' && hasBody(request.raw)) {
       throw new MeshError('invalid', 'a request with a body cannot be upgraded: send it as plain HTTP/1.1, without an Upgrade header')
     }
     // The route's own rules come first (who may call it); a path that is none is a plain 404.
-    if (request.upgrade === 'websocket' && !request.is404 && !request.routeOptions.config.websocketOnly) {
+    if (kind === 'websocket' && !request.is404 && !request.routeOptions.config.websocketOnly) {
       throw new MeshError('upgrade-required', 'only /watch can be upgraded to a websocket')
     }
   })
 
   // A refused upgrade was answered on a socket that nobody reads any more.
   app.addHook('onResponse', async (request) => {
-    if (request.upgrade === 'websocket') request.raw.socket.destroy()
+    if (request.upgrade === 'websocket') request.raw.socket.destroySoon()
   })
 }, { name: 'upgrade' })
