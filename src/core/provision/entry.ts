@@ -1,6 +1,6 @@
 import type { MeshError } from '../errors.js'
 import type { ValueName } from '../names.js'
-import { youngest, type Revision } from '../revision.js'
+import { isOlder, youngest, type Revision } from '../revision.js'
 import type { Said } from './said.js'
 
 /** One who waits for an answer, until a time in ms. */
@@ -27,6 +27,8 @@ export class Entry {
   revision: Revision | undefined
   /** The youngest word heard of it. */
   heard: Revision | undefined
+  /** When a word younger than all that was known came last, in ms: until then the bucket had not been rewound. */
+  newsAt = -Infinity
   /** Known current: it may be served from memory. */
   current = false
   /** When it was last confirmed by an answer, and until when it was known current (undefined while it is), in ms. */
@@ -61,5 +63,9 @@ export class Entry {
     this.currentUntil = until
   }
 
-  hear (revision: Revision): void { this.heard = youngest(this.heard, revision) }
+  hear (revision: Revision, now: number): void {
+    const known = youngest(this.heard, this.revision)
+    if (!known || isOlder(known, revision)) this.newsAt = now
+    this.heard = youngest(this.heard, revision)
+  }
 }

@@ -207,7 +207,7 @@ export class View implements Hearing {
       // An old answer long ago says nothing of this one: the time runs only while it is asked.
       if (entry.laggingSince === undefined || now - entry.laggedAt > limits.rewoundAfterMs) entry.laggingSince = now
       entry.laggedAt = now
-      if (now - entry.laggingSince < limits.rewoundAfterMs) {
+      if (now - Math.max(entry.laggingSince, entry.newsAt) < limits.rewoundAfterMs) {
         this.#sign()
         // Whoever came later needs no more than the next try.
         entry.waiters.push(...entry.later.splice(0))
@@ -257,8 +257,9 @@ export class View implements Hearing {
   }
 
   #moved (entry: Entry, revision: Word['revision']): void {
-    entry.hear(revision)
-    entry.lose(this.options.now())
+    const now = this.options.now()
+    entry.hear(revision, now)
+    entry.lose(now)
     entry.pauseMs = 0
     if (entry.ask?.begun) entry.ask.overtaken = true
     else if (entry.watched || entry.waitedFor) this.#start(entry)
@@ -279,10 +280,18 @@ export class View implements Hearing {
       entry[which] = entry[which].filter(({ deadline }) => now < deadline)
       for (const waiter of late) waiter.reject(new MeshError('timeout', 'the provisioner did not answer in time'))
     }
-    if (entry.watched && entry.laggingSince !== undefined && now - entry.laggingSince >= this.options.askTimeoutMs) this.#stale(entry)
+    // Answered too old for so long, it is not known current any more: watches are told, and gets ask.
+    if (entry.laggingSince !== undefined && now - entry.laggingSince >= this.options.askTimeoutMs) {
+      entry.lose(entry.confirmedAt)
+      if (entry.watched) this.#stale(entry)
+    }
     if (entry.retryAt !== undefined && now >= entry.retryAt) {
       if (entry.watched || entry.waitedFor) this.#start(entry)
-      else entry.retryAt = undefined
+      else {
+        // Nobody wants to know how it ends: whoever comes next asks.
+        entry.retryAt = undefined
+        entry.lose(entry.confirmedAt)
+      }
     }
     this.#settle(entry)
   }
