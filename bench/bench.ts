@@ -1,0 +1,70 @@
+/**
+ * Measures the gateway against yardsticks that run in the same minutes: `npm run bench`. Prints a table, writes
+ * bench/results.json, and asserts nothing: figures of a shared machine are for reading. See docs/performance.md.
+ */
+import { mkdirSync, writeFileSync } from 'node:fs'
+import { join, resolve } from 'node:path'
+import { parseArgs } from 'node:util'
+import { judge, type Measured } from './bars.js'
+import { asks } from './figures/asks.js'
+import { fanout } from './figures/fanout.js'
+import { get } from './figures/get.js'
+import { idle, mute } from './figures/memory.js'
+import { takeIn } from './figures/take-in.js'
+import { machine } from './machine.js'
+import { machineLine, markdown, table } from './report.js'
+import { Stage } from './stage.js'
+
+const figures: Record<string, (stage: Stage) => Promise<Measured[]>> = { get, asks, fanout, idle, mute, 'take-in': takeIn }
+const names = Object.keys(figures)
+
+const usage = `npm run bench -- [options]
+  --quick         shorter rounds and fewer watchers, about a minute: whether it works, not figures
+  --only A,B      some of ${names.join(', ')}
+  --markdown      prints the table in Markdown
+  --profile DIR   writes CPU profiles of the gateways to DIR (figures are then slower)`
+
+const say = (line: string): void => { process.stderr.write(`bench: ${line}\n`) }
+
+function readArguments (): { quick: boolean, only: string[], asMarkdown: boolean, profiles: string | undefined } {
+  const { values } = parseArgs({
+    options: { quick: { type: 'boolean' }, only: { type: 'string' }, markdown: { type: 'boolean' }, profile: { type: 'string' }, help: { type: 'boolean' } }
+  })
+  if (values.help) {
+    process.stdout.write(`${usage}\n`)
+    process.exit()
+  }
+  const only = values.only?.split(',').map((name) => name.trim()) ?? names
+  const unknown = only.find((name) => !names.includes(name))
+  if (unknown !== undefined) throw new Error(`--only names ${unknown}, but it takes ${names.join(', ')}, separated by commas`)
+  return { quick: values.quick ?? false, only, asMarkdown: values.markdown ?? false, profiles: values.profile && resolve(values.profile) }
+}
+
+async function main (): Promise<void> {
+  const { quick, only, asMarkdown, profiles } = readArguments()
+  if (process.platform !== 'linux') throw new Error(`CPU time and memory are read from /proc, which ${process.platform} does not have: run it on Linux`)
+  if (profiles) mkdirSync(profiles, { recursive: true })
+  const of = machine()
+  say(machineLine(of))
+  if (of.loadBefore > of.cores / 4) say('the machine is busy: ratios hold better than absolute values, and neither holds well')
+  const stage = await Stage.set({ quick, profiles, say })
+  const measured: Measured[] = []
+  try {
+    for (const name of names.filter((name) => only.includes(name))) {
+      say(`${name}…`)
+      measured.push(...await figures[name]!(stage))
+    }
+  } finally {
+    await stage.strike()
+  }
+  process.stdout.write(`${asMarkdown ? markdown(measured, of) : table(measured)}\n`)
+  const file = join(import.meta.dirname, '../../bench/results.json')
+  writeFileSync(file, `${JSON.stringify({ machine: of, quick, figures: measured.map((one) => ({ ...one, verdict: judge(one) })) }, null, 2)}\n`)
+}
+
+for (const signal of ['SIGINT', 'SIGTERM'] as const) process.once(signal, () => process.exit(1))
+
+main().then(() => process.exit(), (error: Error) => {
+  say(error.message)
+  process.exit(1)
+})

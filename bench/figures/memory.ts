@@ -1,0 +1,87 @@
+/** What a connection holds in memory, from the resident set of a fresh gateway: one that is idle, and one that never reads. */
+import type { WatchersCommands } from '../actors/watchers.js'
+import type { Measured } from '../bars.js'
+import { Actor, residentBytes, settledBytes } from '../child.js'
+import { value, type Gateway, type Stage } from '../stage.js'
+import { slope } from '../statistics.js'
+import { number } from './rounds.js'
+
+const module = 'holder'
+const mebibyte = 1024 * 1024
+
+/** Watchers of the gateway, one for each key that is given. */
+const opening = (gateway: Gateway, token: string, group: string, keys: string[]) => ({
+  group,
+  port: gateway.port,
+  path: '/watch',
+  headers: { Authorization: `Bearer ${token}` },
+  says: keys.map((key) => JSON.stringify({ jsonrpc: '2.0', id: 1, method: 'mesh/provision.watch', params: { kind: 'config', key } })),
+  ready: '{"jsonrpc":"2.0","id":1,"result"',
+  change: '{"jsonrpc":"2.0","method":"mesh/provision.changed"'
+})
+
+/** The slope of memory over connections: what the process holds without any drops out of it. */
+export async function idle (stage: Stage): Promise<Measured[]> {
+  const { quick, provisioner } = stage
+  const key = 'value'
+  await provisioner.call('set', { module, key, text: JSON.stringify(value) })
+  const token = await stage.token({ role: 'module', name: module })
+  const gateway = await stage.gateway()
+  const watchers = await Actor.start<WatchersCommands>('watchers')
+  const open = (group: string, count: number) => watchers.call('open', opening(gateway, token, group, Array(count).fill(key)))
+  // The code for all this is compiled, and the heap has its size, before anything is compared.
+  await open('before', quick ? 300 : 1000)
+  await watchers.call('close', 'before')
+
+  const step = quick ? 500 : 1500
+  const points: Array<[number, number]> = [[0, await settledBytes(gateway.pid, quick)]]
+  for (let n = 1; n <= 3; n++) {
+    await open('idle', step)
+    points.push([n * step, await settledBytes(gateway.pid, quick)])
+  }
+  await Promise.all([gateway.stop(), watchers.end()])
+  const each = points.slice(1).map(([x, y], n) => (y - points[n]![1]) / (x - points[n]![0]) / 1024)
+  return [{
+    bar: 'idleMemory',
+    value: slope(points) / 1024,
+    range: [Math.min(...each), Math.max(...each)],
+    ours: `${points.map(([, y]) => number(y / mebibyte, 1)).join(', ')} MiB`,
+    note: `with ${points.map(([x]) => number(x)).join(', ')} connections`
+  }]
+}
+
+const mutes = 4
+const changes = 1000
+const changeBytes = 64 * 1024
+
+/** The growth while clients that never read sit beside the same changes, which clients that read had before. */
+export async function mute (stage: Stage): Promise<Measured[]> {
+  const { quick, provisioner } = stage
+  const times = quick ? 200 : changes
+  const keys = Array.from({ length: mutes }, (_, n) => `large-${n}`)
+  for (const key of keys) await provisioner.call('set', { module, key, text: '""' })
+  const token = await stage.token({ role: 'module', name: module })
+  // Held for longer than the default, which would close them and give the memory back.
+  const gateway = await stage.gateway({ SLOW_CLIENT_MS: '3600000' })
+  const watchers = await Actor.start<WatchersCommands>('watchers')
+  const change = () => provisioner.call('changeOften', { module, keys, times, bytes: changeBytes })
+  // Clients that read, the same changes twice: what the changes themselves leave behind is in the base.
+  await watchers.call('open', opening(gateway, token, 'reads', keys))
+  await change()
+  await change()
+  const before = await settledBytes(gateway.pid, quick)
+  await watchers.call('open', opening(gateway, token, 'mute', keys))
+  await watchers.call('mute', 'mute')
+  let peak = 0
+  const looking = setInterval(() => { peak = Math.max(peak, residentBytes(gateway.pid)) }, 100)
+  await change()
+  clearInterval(looking)
+  const after = await settledBytes(gateway.pid, quick)
+  await Promise.all([gateway.stop(), watchers.end()])
+  return [{
+    bar: 'muteMemory',
+    value: (after - before) / mutes / mebibyte,
+    ours: `${number(before / mebibyte, 1)} MiB before, ${number(after / mebibyte, 1)} MiB with ${mutes} of them`,
+    note: `${number(times)} changes of ${changeBytes / 1024} KB to each; ${number(peak / mebibyte, 1)} MiB at the highest meanwhile`
+  }]
+}
