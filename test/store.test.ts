@@ -2,10 +2,11 @@
 import t, { type Test } from 'tap'
 import { NatsStore } from '../src/nats/buckets.js'
 import type { BucketName, Store } from '../src/core/ports.js'
-import { mesh, type Mesh } from './support/bus/buckets.js'
+import { mesh } from './support/bus/buckets.js'
 import { client, decode } from './support/bus/client.js'
 import { natsServer, type NatsServer } from './support/bus/nats-server.js'
 import { proxy, type Proxy } from './support/bus/proxy.js'
+import { stored } from './support/bus/stored.js'
 import { MemoryStore } from './support/memory-store.js'
 import { eventually } from './support/until.js'
 
@@ -85,25 +86,13 @@ t.test('the buckets in memory', (t) => {
   })
 })
 
-/** The texts that a stream still holds under a key, message by message. */
-async function messagesOf ({ jsm }: Mesh, bucket: BucketName, key: string): Promise<string[]> {
-  const stream = `KV_mesh_${bucket}`
-  const { first_seq: first, last_seq: last } = (await jsm.streams.info(stream)).state
-  const texts: string[] = []
-  for (let seq = first; seq <= last; seq++) {
-    const found = await jsm.streams.getMessage(stream, { seq }).catch(() => undefined)
-    if (found?.subject === `$KV.mesh_${bucket}.${key}`) texts.push(decode(found.data))
-  }
-  return texts
-}
-
 t.test('the buckets on a bus', async (t) => {
   const server = await natsServer(t)
   const nc = await client(t, server.url)
   const buckets = await mesh(nc)
   await keepsItsPromises(t, {
     store: new NatsStore(nc, 'mesh_'),
-    stored: (bucket, key) => messagesOf(buckets, bucket, key),
+    stored: (bucket, key) => stored(buckets, bucket, key),
     remake: async (bucket) => {
       await buckets.jsm.streams.delete(`KV_mesh_${bucket}`)
       await mesh(nc)

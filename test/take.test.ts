@@ -308,6 +308,12 @@ t.test('a process knows its own writes, and what went through a store', async (t
   t.ok(own.has('settings', { ...entry, revision: marker }))
   t.notOk(own.has('settings', { ...entry, revision: marker + 1 }))
   t.notOk(own.has('trunk', { ...entry, revision }))
+  let heard = false
+  const early = { ...entry, revision: 99, text: '{"early":1}' }
+  memory.fault = ({ text }, when) => { if (when === 'after') heard = own.has('settings', { ...early, text }) }
+  await store.write('settings', 'm1', early.text, marker)
+  t.ok(heard, 'even before the acknowledgement is there')
+  t.notOk(own.has('settings', early), 'but not what another writes later')
   t.equal((await store.readAll('settings', '*')).size, 1)
   t.equal(await store.epoch('settings'), await memory.epoch('settings'))
 })
