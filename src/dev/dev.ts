@@ -6,7 +6,7 @@ import { setTimeout as pause } from 'node:timers/promises'
 import type { NatsConnection } from 'nats'
 import { ConfigError, type Environment } from '../config.js'
 import { limits } from '../core/limits.js'
-import { connectBus } from '../nats/connection.js'
+import { connectBus, type Log } from '../nats/connection.js'
 import { writeBusFiles, type BusServer } from './bus-server.js'
 import { lockFolder } from './lock.js'
 import { isWorthSaying, readable } from './log-lines.js'
@@ -46,6 +46,12 @@ export async function prepare (config: Environment): Promise<Ground> {
     await unlock()
     throw error
   }
+}
+
+/** Dev's own words on its connection: only what is in the way. */
+function plainLog (say: (line: string) => void): Log {
+  const note = (details: object, message: string): void => say(`${message} ${JSON.stringify(details)}`)
+  return { debug () {}, info () {}, warn: note, error: note }
 }
 
 /** Everything that dev starts, by what it is. */
@@ -111,7 +117,7 @@ export async function startDev (ground: Ground, tree: Tree, env: NodeJS.ProcessE
   const parts = new Parts(ground, env, say)
   const [server] = tree.start(parts.bus())
   tree.guards(await server?.ready)
-  const nc = await connectBus({ ...config, NATS_URL: `nats://127.0.0.1:${bus.port}`, NATS_NKEY_SEED_FILE: seedFile(dataDir, 'operator') }, 'dev')
+  const nc = await connectBus({ ...config, NATS_URL: `nats://127.0.0.1:${bus.port}`, NATS_NKEY_SEED_FILE: seedFile(dataDir, 'operator') }, 'dev', { log: plainLog(say) })
   try {
     const { nodes, server, fresh } = await prepareMesh(nc, config, dataDir)
     if (fresh) say(`the sample mesh was applied; it is kept in ${dataDir}/mesh.yaml`)
