@@ -1,10 +1,12 @@
 /** An operator takes a module's new build in with one POST (DESIGN sections 3 and 6). */
 import { Type, type FastifyPluginAsyncTypebox } from '@fastify/type-provider-typebox'
 import { MeshError } from '../src/core/errors.js'
-import { isName } from '../src/core/names.js'
+import { limits } from '../src/core/limits.js'
+import { isName, namePattern } from '../src/core/names.js'
 import { principalOf } from '../src/http/auth.js'
+import { matchesStrongly, matchesWeakly, waitOf } from '../src/http/conditional.js'
 import { sendJson } from '../src/http/json.js'
-import { Name } from '../src/schemas/common.js'
+import { PlanSchema } from '../src/schemas/plan.js'
 import { problemResponses } from '../src/schemas/problem.js'
 import { TakeInAnswerSchema, TakeInBodySchema } from '../src/schemas/take-in.js'
 
@@ -12,7 +14,44 @@ const answer = (description: string): object => ({ description, content: { 'appl
 
 const routes: FastifyPluginAsyncTypebox = async (app) => {
   app.addSchema(TakeInAnswerSchema)
+  app.addSchema(PlanSchema)
   const { takeIns } = app.core
+
+  const named = (name: string): string => {
+    if (!isName(name)) throw new MeshError('invalid', 'the name is none of a module: lower-case letters, digits and dashes, at most 63')
+    return name
+  }
+  const notHeld = (name: string): MeshError => new MeshError('not-held', `${name} is not in the catalogue: an operator adds it as inventory module.${name}`)
+  const security = [{ bearer: [] }]
+  const params = Type.Object({ name: Type.String({ pattern: namePattern }) })
+
+  app.get('/modules/:name/take-in', {
+    onRequest: app.only('operator', 'reader'),
+    schema: {
+      operationId: 'planTakeIn',
+      summary: 'What a take-in would do now',
+      description: 'Runs the steps without writing anything. The POST with `If-Match` of this ETag carries out this plan alone.',
+      tags: ['take-in'],
+      security,
+      params,
+      response: {
+        200: {
+          description: 'each step, and how each composition would differ',
+          headers: { ETag: { description: 'of what would be done', type: 'string' } },
+          content: { 'application/json': { schema: Type.Ref('Plan') } }
+        },
+        304: { type: 'null', description: 'the caller has this plan', headers: { ETag: { type: 'string' } } },
+        ...problemResponses('not-held', 'unavailable')
+      }
+    }
+  }, async (request, reply) => {
+    const name = named(request.params.name)
+    const planned = await takeIns.plan(name)
+    if (!planned) throw notHeld(name)
+    reply.headers({ etag: planned.etag, 'cache-control': 'private, no-cache', vary: 'Authorization, Origin' })
+    if (matchesWeakly(request.headers['if-none-match'], planned.etag)) return reply.code(304).send()
+    return sendJson(reply, planned.plan)
+  })
 
   app.post('/modules/:name/take-in', {
     onRequest: app.only('operator'),
@@ -21,26 +60,31 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
     schema: {
       operationId: 'takeIn',
       summary: "Take a module's new build in",
-      description: 'Registers the module at the fingerprint of its trunk value, composes its nodes, then the bus\'s node, then writes the grant. Safe to repeat.',
+      description: "Registers the module at the fingerprint of its trunk value, composes its nodes, then the bus's node, then writes the grant. Safe to repeat.",
       tags: ['take-in'],
-      security: [{ bearer: [] }],
-      params: Type.Object({ name: Name() }),
+      security,
+      params,
+      headers: Type.Object({
+        prefer: Type.Optional(Type.String({ description: `\`wait=S\`: wait up to S seconds, ${limits.preferWaitS} at most, for a build that is not there yet` })),
+        'if-match': Type.Optional(Type.String({ description: 'the ETag of the plan that alone is to be carried out' }))
+      }),
       body: TakeInBodySchema,
       response: {
         200: answer('how it ended, and what was done'),
         202: answer('`waiting`: the build that the trunk value names is not there yet; its done key wakes the take-in'),
-        ...problemResponses('not-held', 'too-large', 'unsupported-media-type', 'step-failed', 'unavailable')
+        ...problemResponses('not-held', 'plan-changed', 'too-large', 'unsupported-media-type', 'step-failed', 'unavailable')
       }
     }
   }, async (request, reply) => {
-    const { name } = request.params
-    if (!isName(name)) throw new MeshError('invalid', 'the module\'s name is none')
+    const name = named(request.params.name)
+    const { 'if-match': ifMatch, prefer } = request.headers
     const { reason } = request.body
     const who = `operator ${principalOf(request).name}`
-    const result = await takeIns.run(name, reason === undefined ? who : `${who}: ${reason}`)
-    if (result.outcome === 'not-held' || result.outcome === 'removed') {
-      throw new MeshError('not-held', `${name} is not in the catalogue: an operator adds it as inventory module.${name}`)
-    }
+    const result = await takeIns.run(name, reason === undefined ? who : `${who}: ${reason}`, {
+      ...(ifMatch === undefined ? {} : { ifMatch: (etag: string) => matchesStrongly(ifMatch, etag) }),
+      waitMs: 1000 * waitOf(prefer)
+    })
+    if (result.outcome === 'not-held' || result.outcome === 'removed') throw notHeld(name)
     return sendJson(reply.code(result.outcome === 'waiting' ? 202 : 200).header('cache-control', 'no-store'), result)
   })
 }

@@ -1,3 +1,5 @@
+import { limits } from '../core/limits.js'
+
 /** Whether an `If-None-Match` or `If-Match` header names an ETag (RFC 9110, sections 13.1.1 and 13.1.2). */
 const tags = /(?:W\/)?"[^"]*"/g
 
@@ -27,4 +29,10 @@ export function secondsOf (header: string | undefined, name: string): number | u
     if (directive?.toLowerCase() === name && argument !== undefined && /^"?\d{1,10}"?$/.test(argument)) return Number(argument.replaceAll('"', ''))
   }
   return undefined
+}
+
+/** The seconds of `Prefer: wait=S` (RFC 7240), bounded; 0 where it is not there. */
+export function waitOf (header: string | undefined): number {
+  const found = /(?:^|[,;])\s*wait\s*=\s*"?(\d{1,10})"?\s*(?:$|[,;])/i.exec(header ?? '')
+  return found ? Math.min(Number(found[1]), limits.preferWaitS) : 0
 }

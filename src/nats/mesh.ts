@@ -11,7 +11,7 @@ import { OwnWrites } from '../core/take-in/own-writes.js'
 import { TakeIns } from '../core/take-in/take-ins.js'
 import { Asker } from './asker.js'
 import { NatsBrokers } from './brokers.js'
-import { ensureBuckets, missingBuckets, NatsStore } from './buckets.js'
+import { ensureBuckets, NatsStore } from './buckets.js'
 import { Bus } from './bus.js'
 import type { Log } from './connection.js'
 import { makeCredential } from './credentials.js'
@@ -123,8 +123,7 @@ export class Mesh implements Core {
     const before = this.#missing?.join()
     try {
       const { MESH_PREFIX: prefix, KV_REPLICAS: replicas } = this.config
-      // Only the first look may make them: a bucket that goes missing under a running gateway is an accident.
-      this.#missing = this.#missing === undefined ? await ensureBuckets(nc, { prefix, replicas }) : await missingBuckets(nc, prefix)
+      this.#missing = await ensureBuckets(nc, { prefix, replicas })
     } catch (error) {
       this.log.warn({ why: messageOf(error) }, 'the buckets cannot be looked at; trying on')
       if (this.#missing === undefined && !this.#stopped) setTimeout(() => { void this.#lookAtBuckets() }, limits.connectMs).unref()
@@ -136,9 +135,10 @@ export class Mesh implements Core {
       void this.#waking?.stop()
       this.#waking = undefined
     }
-    if (this.#missing.length === 0 && this.config.TAKE_IN === 'auto' && !this.#waking && !this.#stopped) {
+    if (this.#missing.length === 0 && !this.#waking && !this.#stopped) {
       this.#waking = wakeOnKeys(nc, this.config.MESH_PREFIX, {
-        wake: (module, why) => this.takeIns.wake(module, why),
+        // Without TAKE_IN=auto a key wakes only what somebody waits for.
+        wake: (module, why) => { if (this.config.TAKE_IN === 'auto' || this.takeIns.awaited(module)) this.takeIns.wake(module, why) },
         isOwn: (bucket, entry) => this.#own.has(bucket, entry)
       }, this.log)
     }
