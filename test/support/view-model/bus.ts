@@ -5,7 +5,7 @@ import type { ValueName } from '../../../src/core/names.js'
 import type { Answer, Keys, Provisioner, Word } from '../../../src/core/ports.js'
 import type { View } from '../../../src/core/provision/view.js'
 import type { Ledger } from './ledger.js'
-import { idOf, names, type Mesh } from './mesh.js'
+import { idOf, type Mesh } from './mesh.js'
 
 interface Asked {
   name: ValueName
@@ -30,12 +30,12 @@ export class Bus implements Provisioner {
   /** What goes wrong with the asks of one value alone. */
   readonly faults = new Map<string, Fault>()
   readonly asks: Asked[] = []
-  /** How many asks of each value were put. */
-  readonly count = new Map<string, number>()
+  /** How many asks were in flight at once. */
   most = 0
   #subscribed = true
   #lastWord: Word | undefined
   readonly #words: Word[][] = [[], []]
+  readonly #count = new Map<string, number>()
 
   constructor (private readonly options: BusOptions) {}
 
@@ -45,7 +45,7 @@ export class Bus implements Provisioner {
     const { ledger, now } = this.options
     const began = ledger.asked()
     const id = idOf(name)
-    this.count.set(id, (this.count.get(id) ?? 0) + 1)
+    this.#count.set(id, (this.#count.get(id) ?? 0) + 1)
     if (this.asks.some((other) => idOf(other.name) === id)) ledger.wrong(`${id} is asked twice at a time`)
     return new Promise((resolve, reject) => {
       const asked: Asked = { name, at: now(), began, again: false, resolve, reject }
@@ -60,6 +60,8 @@ export class Bus implements Provisioner {
   async list (): Promise<Keys> { return { config: [], bound: [] } }
 
   // --- asks ---
+
+  countOf (name: ValueName): number { return this.#count.get(idOf(name)) ?? 0 }
 
   /** A question is read by a provisioner; its reply is on the way. */
   see (which: number, by: number): void {
@@ -137,7 +139,7 @@ export class Bus implements Provisioner {
 
   #deliver (view: View, word: Word): void {
     this.#lastWord = word
-    this.options.ledger.heard(word, names.filter((name) => concerns(word, name)), (name) => view.lastKnown(name) !== undefined)
+    this.options.ledger.heard(word, this.options.mesh.names.filter((name) => concerns(word, name)), (name) => view.lastKnown(name) !== undefined)
     view.word(word)
   }
 

@@ -111,6 +111,7 @@ export class Watched implements Watcher {
     if (due === 'stale') {
       if (!this.live) ledger.wrong(`${id} is said stale twice`)
       this.live = false
+      ledger.stales++
       return
     }
     if (ledger.hearing === undefined) ledger.wrong(`${id} is handed as current though no change is heard`)

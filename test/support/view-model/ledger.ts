@@ -38,6 +38,8 @@ export class Ledger {
   /** Since when (in order) changes are heard for certain. */
   hearing: number | undefined
   asks = 0
+  /** How often a watch was told that it is stale. */
+  stales = 0
   readonly #facts = new Map<string, Facts>()
 
   constructor (private readonly now: () => number, private readonly askTimeoutMs: number) { this.signAt = now() }

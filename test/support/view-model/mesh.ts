@@ -31,7 +31,7 @@ export class Mesh {
   readonly followers: Follower[] = [{ at: 0, life: 'up' }, { at: 0, life: 'up' }]
   readonly #timeline: State[]
 
-  constructor (private readonly names: readonly ValueName[], epoch: number) {
+  constructor (readonly names: readonly ValueName[], epoch: number) {
     const contents = Object.fromEntries(names.map((name) => [idOf(name), '0']))
     const first = Object.fromEntries(modules.map((module, at) => [module, { revision: at + 1, contents }]))
     this.#timeline = [{ epoch, seq: modules.length, anew: true, modules: first }]
