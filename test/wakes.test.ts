@@ -1,0 +1,172 @@
+/** Keys wake take-ins: which wakes whom, and that none is lost however the bus comes and goes (case R4). */
+import t from 'tap'
+import { fp, mesh, sampleManifest, type Mesh } from './support/bus/buckets.js'
+import { proxy } from './support/bus/proxy.js'
+import type { Gateway } from './support/gateway.js'
+import { startGateway } from './support/gateway.js'
+import { post, stage } from './support/take-in.js'
+import { eventually } from './support/until.js'
+import { http } from './support/wire/http.js'
+
+const auto = { TAKE_IN: 'auto' }
+
+/** Which modules were taken in because of something, as the log has it. */
+const wokenBy = ({ log }: Gateway, why: string): string[] =>
+  [...new Set(log.filter(({ by }) => Array.isArray(by) && by.includes(why)).map(({ module }) => String(module)))].sort()
+
+const isTakenIn = (buckets: Mesh, module: string, digit: string): Promise<unknown> => buckets.get('grants', `${module}.${fp(digit)}`)
+
+t.test('each write of builder, indexer and operators wakes the modules it concerns, and no others', async (t) => {
+  const { buckets, gateway } = await stage(t, { env: auto })
+  await buckets.holder('bus', 'n3')
+  await buckets.ready('db', 'a', ['n1'], { module: 'db', offers: { url: 'one' } })
+  await buckets.put('inventory', 'binding.m2', { url: { module: 'db', offer: 'url' } })
+  await buckets.ready('m2', 'a', ['n2'], { module: 'm2', bound: { url: {} } })
+  await buckets.ready('m1', 'a', ['n1'])
+  for (const module of ['bus', 'db', 'm1', 'm2']) await eventually(`${module} is taken in`, () => isTakenIn(buckets, module, 'a'), 15_000)
+  t.match(await buckets.composition('n2', 'm2'), { bound: { url: 'one' } })
+
+  const again = async (bucket: 'inventory' | 'trunk', key: string) => buckets.put(bucket, key, await buckets.get(bucket, key))
+  const table: Array<[string, string[], () => Promise<unknown>]> = [
+    ['settings m1', ['m1'], () => buckets.put('settings', 'm1', { port: 5 })],
+    ['trunk db', ['db'], () => again('trunk', 'db')],
+    [`builds done.m1.${fp('b')}`, ['m1'], () => buckets.done('m1', 'b', sampleManifest('m1', { config: { port: { default: 9 }, more: { default: 1 } } }))],
+    ['inventory node.n1', ['db', 'm1'], () => again('inventory', 'node.n1')],
+    ['inventory assignment.m2', ['m2'], () => again('inventory', 'assignment.m2')],
+    ['inventory binding.m2', ['m2'], () => again('inventory', 'binding.m2')],
+    ['inventory module.db', ['db', 'm2'], () => again('inventory', 'module.db')],
+    ['inventory seat.broker', ['bus', 'db', 'm1', 'm2'], () => again('inventory', 'seat.broker')]
+  ]
+  gateway.log.length = 0
+  for (const [key, modules, write] of table) {
+    await write()
+    await eventually(`${key} wakes ${modules.join()}`, () => wokenBy(gateway, `key ${key}`).length >= modules.length)
+  }
+  t.match(await buckets.composition('n1', 'm1'), { config: { port: 5 } })
+  await buckets.trunk('m1', 'b')
+  await eventually('the new build is taken in', () => isTakenIn(buckets, 'm1', 'b'))
+  t.match(await buckets.composition('n1', 'm1'), { fp: fp('b'), config: { port: 5, more: 1 } })
+
+  // An offer that moves reaches the one that is bound to it.
+  await buckets.done('db', 'b', { module: 'db', offers: { url: 'two' } })
+  await buckets.trunk('db', 'b')
+  await eventually('the bound value moved', async () => (await buckets.composition('n2', 'm2'))?.bound.url === 'two')
+  await eventually('and is granted', () => isTakenIn(buckets, 'db', 'b'))
+  await buckets.delete('inventory', 'module.m1')
+  await eventually('a module that was deleted is cleared away', async () => !await buckets.composition('n1', 'm1'))
+  for (const [key, modules] of table.filter(([key]) => key !== 'inventory module.db')) t.same(wokenBy(gateway, `key ${key}`), modules, key)
+  t.same(gateway.logged(/take-in failed/), [])
+})
+
+t.test('TAKE_IN=manual: keys wake nobody, a POST does', async (t) => {
+  const on = await stage(t)
+  await on.buckets.ready('m1', 'a', ['n1'])
+  await on.buckets.ready('m2', 'a', ['n1'])
+  t.match((await post(on, 'm1')).json, { outcome: 'taken-in' })
+  t.same(on.spy.of('compositions').map(({ key }) => key), ['n1.m1'])
+  t.equal(on.gateway.logged(/take-in: /).length, 1)
+})
+
+t.test('a start looks at every module once, the broker module first, and takes in what waits; so does a bus that is heard again', async (t) => {
+  const { server, buckets, spy, gateway: first } = await stage(t)
+  await first.stop()
+  await buckets.holder('bus', 'n3')
+  for (const module of ['m1', 'm2', 'm3']) await buckets.ready(module, 'a', ['n1'])
+  const between = await proxy(t, server.port)
+  const gateway = await startGateway(t, { natsUrl: between.url, ready: true, env: auto })
+  for (const module of ['bus', 'm1', 'm2', 'm3']) await eventually(`${module} is taken in`, () => isTakenIn(buckets, module, 'a'))
+  await eventually('all four have ended', () => wokenBy(gateway, 'start').length === 4)
+  t.same(wokenBy(gateway, 'start'), ['bus', 'm1', 'm2', 'm3'])
+  t.equal(spy.of('inventory').filter(({ value }) => value?.trunk !== undefined && value.module !== 'bus').length, 3)
+
+  // What is written while the gateway is cut off.
+  gateway.log.length = 0
+  between.cut()
+  await eventually('the gateway knows', () => gateway.logged(/the bus is away/).length > 0)
+  await buckets.done('m1', 'b')
+  await buckets.trunk('m1', 'b')
+  await buckets.delete('grants', `m2.${fp('a')}`)
+  between.mend()
+  await eventually('the build is taken in', () => isTakenIn(buckets, 'm1', 'b'))
+  await eventually('a write that was undone is done again', () => isTakenIn(buckets, 'm2', 'a'))
+  await eventually('every module was looked at', () => wokenBy(gateway, 'the bus is heard again').length === 4)
+
+  // A gateway that starts where all is well writes no more than what it saw.
+  await gateway.stop()
+  const from = spy.writes.length
+  const third = await startGateway(t, { natsUrl: server.url, ready: true, env: auto })
+  await eventually('it looked', () => wokenBy(third, 'start').length === 4)
+  await third.stop()
+  t.same(spy.writes.slice(from).filter(({ bucket }) => bucket !== 'takeins'), [])
+})
+
+t.test('R4: a server that is killed and started again under the watches costs no wake, and leaves no consumer behind', async (t) => {
+  const { server, buckets, gateway } = await stage(t, { env: auto })
+  await buckets.hold('m1')
+  await buckets.assign('m1', ['n1'])
+  await buckets.trunk('m1', 'a')
+  const outcome = async () => (await buckets.get('takeins', 'm1'))?.outcome
+  await eventually('m1 waits for its build', async () => await outcome() === 'waiting')
+  /** A write that is made again until the server, just back, has taken it. */
+  const surely = (what: string, write: () => Promise<unknown>) => eventually(what, () => write().catch(() => undefined), 10_000)
+  const consumers = async () => {
+    let count = 0
+    for (const bucket of ['trunk', 'builds', 'settings', 'inventory', 'compositions', 'grants', 'takeins']) {
+      count += (await buckets.jsm.streams.info(`KV_mesh_${bucket}`)).state.consumer_count
+    }
+    return count
+  }
+  await eventually('four watches', async () => await consumers() === 4)
+
+  await server.kill()
+  await server.start()
+  await surely('the key is written at once', () => buckets.done('m1', 'a'))
+  await eventually('and the build is taken in', () => isTakenIn(buckets, 'm1', 'a').catch(() => undefined), 10_000)
+
+  for (let restart = 0; restart < 6; restart++) {
+    await server.kill()
+    await server.start()
+  }
+  await surely('a trunk value', () => buckets.trunk('m1', 'b'))
+  await surely('a done key', () => buckets.done('m1', 'b'))
+  await eventually('a new build is taken in', () => isTakenIn(buckets, 'm1', 'b').catch(() => undefined), 10_000)
+  await eventually('as many consumers as watches', async () => await consumers() === 4, 10_000)
+  await gateway.ready()
+
+  gateway.log.length = 0
+  await buckets.put('settings', 'm1', { port: 1 })
+  await eventually('a write wakes', () => wokenBy(gateway, 'key settings m1').length === 1)
+  t.match(await buckets.composition('n1', 'm1'), { fp: fp('b'), config: { port: 1 } })
+  t.equal(gateway.logged(/key settings m1/).length, 1, 'one take-in')
+})
+
+t.test('a bucket that was deleted and made again is read anew; while one is missing nothing is made or taken in', async (t) => {
+  const on = await stage(t, { env: auto })
+  const { buckets, nc, gateway, spy } = on
+  await buckets.ready('m1', 'a', ['n1'])
+  await eventually('m1 is taken in', () => isTakenIn(buckets, 'm1', 'a'))
+  await buckets.done('m1', 'b')
+
+  // Gone and back in a moment: nobody saw it missing, and its first value counts.
+  await buckets.jsm.streams.delete('KV_mesh_trunk')
+  const remade = await mesh(nc)
+  await remade.trunk('m1', 'b')
+  await eventually('the first value of the new bucket is taken in', () => isTakenIn(buckets, 'm1', 'b'), 15_000)
+
+  // Missing for a while.
+  await buckets.jsm.streams.delete('KV_mesh_compositions')
+  const notReady = await eventually('the gateway is not ready', async () => {
+    const answer = await http(gateway.opsPort, 'GET', '/readyz')
+    return answer.status === 503 && answer
+  }, 15_000)
+  t.match(notReady.json, { ready: false, buckets: false, missing: ['compositions'] })
+  const from = spy.writes.length
+  t.match(await post(on, 'm1'), { status: 503, headers: { 'retry-after': /^\d+$/ }, json: { type: 'urn:mesh-gateway:problem:unavailable', detail: /mesh_compositions\. Restore/ } })
+  await buckets.put('settings', 'm1', { port: 7 })
+  t.same(spy.writes.slice(from).map(({ bucket }) => bucket), ['settings'], 'nothing is composed')
+  await t.rejects(buckets.jsm.streams.info('KV_mesh_compositions'), /not found/)
+  await mesh(nc)
+  await gateway.ready(15_000)
+  const back = await eventually('what was lost is composed again, with what was set meanwhile', () => buckets.composition('n1', 'm1'), 15_000)
+  t.match(back, { fp: fp('b'), config: { port: 7 } })
+})
