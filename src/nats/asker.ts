@@ -21,24 +21,11 @@ const noResponders = 503
 export class Asker {
   readonly #inbox = createInbox()
   readonly #pending = new Map<string, Pending>()
-  readonly #sub: Subscription
+  #sub: Subscription | undefined
   #token = 0
   #timer: NodeJS.Timeout | undefined
 
-  constructor (readonly connection: NatsConnection) {
-    this.#sub = connection.subscribe(`${this.#inbox}.*`, {
-      callback: (error, msg) => {
-        if (error) return
-        const token = msg.subject.slice(this.#inbox.length + 1)
-        const waiting = this.#pending.get(token)
-        if (!waiting) return // answered by its first try already, or too late
-        this.#pending.delete(token)
-        if (msg.data.length === 0 && msg.headers?.code === noResponders) {
-          waiting.reject(new MeshError('unavailable', 'nobody answers for this node: its provisioner is not running or not on the bus'))
-        } else waiting.resolve(msg)
-      }
-    })
-  }
+  constructor (readonly connection: NatsConnection) { this.#listen() }
 
   /**
    * Asks `subject` and resolves with the reply, or rejects with `unavailable` or `timeout`. Where half of `timeoutMs` goes by
@@ -50,6 +37,7 @@ export class Asker {
       const token = (++this.#token).toString(36)
       this.#pending.set(token, { subject, payload, deadline: now + timeoutMs, again: now + timeoutMs / 2, resolve, reject })
       try {
+        if (!this.#sub) this.#listen()
         this.#say(token, subject, payload)
       } catch (error) {
         this.#pending.delete(token)
@@ -61,17 +49,43 @@ export class Asker {
   }
 
   /** Everything that waits is told at once that the bus is away: an answer can no longer come. */
-  fail (): void {
+  fail (why = 'the gateway is not connected to the bus'): void {
     for (const [token, waiting] of this.#pending) {
       this.#pending.delete(token)
-      waiting.reject(new MeshError('unavailable', 'the gateway is not connected to the bus'))
+      waiting.reject(new MeshError('unavailable', why))
     }
   }
 
   close (): void {
     this.fail()
     clearInterval(this.#timer)
-    if (!this.connection.isClosed()) this.#sub.unsubscribe()
+    const sub = this.#sub
+    this.#sub = undefined
+    if (!this.connection.isClosed()) sub?.unsubscribe()
+  }
+
+  #listen (): void {
+    const sub = this.#sub = this.connection.subscribe(`${this.#inbox}.*`, {
+      callback: (error, msg) => error ? this.#ended(sub) : this.#heard(msg)
+    })
+    void sub.closed.then(() => this.#ended(sub))
+  }
+
+  /** The server ended the inbox, as when permissions are narrowed while the connection stays: the next ask tries for a new one. */
+  #ended (sub: Subscription): void {
+    if (sub !== this.#sub) return
+    this.#sub = undefined
+    this.fail('the bus does not let the gateway hear answers')
+  }
+
+  #heard (msg: Msg): void {
+    const token = msg.subject.slice(this.#inbox.length + 1)
+    const waiting = this.#pending.get(token)
+    if (!waiting) return // answered by its first try already, or too late
+    this.#pending.delete(token)
+    if (msg.data.length === 0 && msg.headers?.code === noResponders) {
+      waiting.reject(new MeshError('unavailable', 'nobody answers for this node: its provisioner is not running or not on the bus'))
+    } else waiting.resolve(msg)
   }
 
   #say (token: string, subject: string, payload: Uint8Array): void {
