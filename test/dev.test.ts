@@ -6,7 +6,9 @@ import { join } from 'node:path'
 import { promisify } from 'node:util'
 import { nkeyAuthenticator } from 'nats'
 import { fromSeed } from 'nkeys.js'
-import { EnvironmentSchema } from '../src/config.js'
+import { main } from '../src/commands/main.js'
+import { EnvironmentSchema, loadConfig } from '../src/config.js'
+import { prepare } from '../src/dev/dev.js'
 import { readable } from '../src/dev/log-lines.js'
 import { welcome } from '../src/dev/welcome.js'
 import { client } from './support/bus/client.js'
@@ -24,10 +26,21 @@ const run = promisify(execFile)
 /** Runs a command to its end. */
 async function cli (args: string[], env: NodeJS.ProcessEnv = {}): Promise<{ code: number, stdout: string, stderr: string }> {
   try {
-    return { code: 0, ...await run(process.execPath, [program, ...args], { env: { ...surroundings, ...env }, timeout: 20_000 }) }
+    return { code: 0, ...await run(process.execPath, [program, ...args], { env: { ...surroundings, ...env }, timeout: 60_000 }) }
   } catch (error) {
     const { code, stdout, stderr } = error as { code: number, stdout: string, stderr: string }
     return { code, stdout, stderr }
+  }
+}
+
+/** Understands and runs a command line in this process; answers the error. */
+async function failing (args: string[], env: NodeJS.ProcessEnv): Promise<Error | undefined> {
+  const before = process.env
+  process.env = { ...surroundings, ...env }
+  try {
+    return await main(args).then(() => undefined, (error: Error) => error)
+  } finally {
+    process.env = before
   }
 }
 
@@ -37,34 +50,37 @@ t.test('the command line: help, version, and one line with exit code 2 or 1 for 
   const help = await cli(['--help'])
   for (const command of ['dev', 'serve', 'provisioner', 'broker', 'token', 'apply', 'credential']) t.match(help.stdout, `  ${command} `)
   t.match(await cli(['token', '--help']), { code: 0, stdout: /--ttl/ })
+  t.same(await cli(['token', '--frobnicate']), { code: 2, stdout: '', stderr: "mesh-gateway: token: Unknown option '--frobnicate'\n" })
+  t.match(await cli(['provisioner'], { MESH_NODE: '' }), { code: 1, stdout: '', stderr: /^mesh-gateway: MESH_NODE is not set[^\n]*\n$/ })
+
   const nowhere = { DATA_DIR: join(temporaryFolder(t), 'none'), NATS_PORT: String(await freePort()) }
-  const wrong: Array<[string[], NodeJS.ProcessEnv, number, RegExp]> = [
-    [['frobnicate'], {}, 2, /^mesh-gateway: "frobnicate" is no command: expected dev, serve/],
-    [['--frobnicate'], {}, 2, /^mesh-gateway: "--frobnicate" is no option/],
-    [['token', '--frobnicate'], {}, 2, /^mesh-gateway: token: Unknown option '--frobnicate'\n$/],
-    [['token', 'billing'], {}, 2, /^mesh-gateway: token does not take "billing"/],
-    [['token'], {}, 2, /^mesh-gateway: token needs one of --module NAME, --operator NAME and --reader NAME/],
-    [['token', '--module', 'a', '--operator', 'b'], {}, 2, /^mesh-gateway: token needs one of/],
-    [['token', '--module', 'Not A Name'], {}, 2, /^mesh-gateway: token: --module is "Not A Name", but it takes/],
-    [['token', '--module', 'a', '--ttl', 'soon'], {}, 2, /^mesh-gateway: token: --ttl is "soon", but it takes a number and s, m, h or d/],
-    [['apply'], {}, 2, /^mesh-gateway: apply needs FILE/],
-    [['apply', 'none.yaml'], {}, 1, /^mesh-gateway: none\.yaml cannot be read \(ENOENT\)/],
-    [['apply', 'examples/mesh.yaml'], nowhere, 1, /^mesh-gateway: NATS_URL is not set, and there is no .*operator\.nk: start "mesh-gateway dev" first/],
-    [['apply', 'examples/mesh.yaml'], { NATS_URL: `nats://${HOST}:${nowhere.NATS_PORT}` }, 1, /^mesh-gateway: the bus at nats:\S+ does not take the connection \(CONNECTION_REFUSED\)/],
-    [['credential', 'Not A Name'], {}, 2, /^mesh-gateway: credential: "Not A Name" is no module's name/],
-    [['provisioner'], nowhere, 1, /^mesh-gateway: MESH_NODE is not set/],
-    [['broker'], nowhere, 1, /^mesh-gateway: BROKER_SERVER is not set/],
-    [['serve'], nowhere, 1, /^mesh-gateway: NATS_URL is not set/],
-    [['dev'], { NATS_URL: 'nats://127.0.0.1:4222' }, 1, /^mesh-gateway: NATS_URL is set, but dev starts a bus of its own/],
-    [['dev'], { NATS_SERVER_BIN: '/nowhere/nats-server' }, 1, /^mesh-gateway: nats-server was not found/],
-    [['dev'], { PORT: 'x' }, 1, /^mesh-gateway: PORT is "x", but it takes a whole number/]
+  const usage: Array<[string[], RegExp]> = [
+    [['frobnicate'], /^"frobnicate" is no command: expected dev, serve/],
+    [['--frobnicate'], /^"--frobnicate" is no option/],
+    [['token', 'billing'], /^token does not take "billing"/],
+    [['token'], /^token needs one of --module NAME, --operator NAME and --reader NAME/],
+    [['token', '--module', 'a', '--operator', 'b'], /^token needs one of/],
+    [['token', '--module'], /^token: Option '--module <value>' argument missing/],
+    [['token', '--module', 'Not A Name'], /^token: --module is "Not A Name", but it takes/],
+    [['token', '--module', 'a', '--ttl', 'soon'], /^token: --ttl is "soon", but it takes a number and s, m, h or d/],
+    [['apply'], /^apply needs FILE/],
+    [['credential', 'Not A Name'], /^credential: "Not A Name" is no module's name/]
   ]
-  const results = await Promise.all(wrong.map(([args, env]) => cli(args, env)))
-  for (const [i, [args, , code, line]] of wrong.entries()) {
-    const result = results[i] ?? { stderr: '' }
-    t.match(result, { code, stdout: '', stderr: line }, args.join(' '))
-    t.equal(result.stderr.trim().split('\n').length, 1, `${args.join(' ')}: one line`)
-  }
+  for (const [args, message] of usage) t.match(await failing(args, {}), { name: 'UsageError', message }, args.join(' '))
+  const wrong: Array<[string[], NodeJS.ProcessEnv, RegExp]> = [
+    [['apply', 'none.yaml'], {}, /^none\.yaml cannot be read \(ENOENT\)/],
+    [['apply', 'examples/mesh.yaml'], nowhere, /^NATS_URL is not set, and there is no .*operator\.nk: start "mesh-gateway dev" first/],
+    [['apply', 'examples/mesh.yaml'], { NATS_URL: `nats://${HOST}:${nowhere.NATS_PORT}` }, /^the bus at nats:\S+ does not take the connection \(CONNECTION_REFUSED\)/],
+    [['broker'], nowhere, /^BROKER_SERVER is not set/],
+    [['serve'], nowhere, /^NATS_URL is not set/]
+  ]
+  for (const [args, env, message] of wrong) t.match(await failing(args, env), { message }, args.join(' '))
+  const dev = [
+    [{ NATS_URL: 'nats://127.0.0.1:4222' }, /^NATS_URL is set, but dev starts a bus of its own/],
+    [{ NATS_SERVER_BIN: '/nowhere/nats-server' }, /^nats-server was not found/]
+  ] as const
+  for (const [env, message] of dev) await t.rejects(prepare(loadConfig(env), env), { name: 'ConfigError', message })
+  t.throws(() => loadConfig({ PORT: 'x' }), { name: 'ConfigError', message: /^PORT is "x", but it takes a whole number/ })
 })
 
 t.test('a token is printed alone, for whom and for how long it was asked', async (t) => {

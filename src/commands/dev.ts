@@ -25,7 +25,7 @@ export const command: Command = {
       return end(1)
     }
     void tree.failure.then(failed)
-    const ground = await prepare(loadConfig(process.env))
+    const ground = await prepare(loadConfig(process.env), process.env)
     unlock = ground.unlock
     await startDev(ground, tree, process.env, say).catch((error: unknown) => tree.isEnding ? undefined : failed(messageOf(error)))
   }

@@ -26,9 +26,9 @@ const moduleFile = (path: string): string => fileURLToPath(new URL(path + extnam
 interface Ground { config: Environment, dataDir: string, port: number, bus: BusServer, unlock (): Promise<void> }
 
 /** Checks what can be in the way, and makes the keys. Throws ConfigError; nothing has been started then. */
-export async function prepare (config: Environment): Promise<Ground> {
+export async function prepare (config: Environment, env: NodeJS.ProcessEnv): Promise<Ground> {
   if (config.NATS_URL !== undefined) throw new ConfigError('NATS_URL is set, but dev starts a bus of its own: unset it, or start the gateway alone with serve')
-  const program = findNatsServer()
+  const program = findNatsServer(env)
   if (program === undefined) throw new ConfigError(`nats-server was not found: ${howToGetNatsServer}`)
   const dataDir = resolve(config.DATA_DIR)
   await mkdir(dataDir, { recursive: true, mode: 0o700 })
