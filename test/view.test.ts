@@ -337,13 +337,16 @@ t.test('at most 64 asks are in flight, and those that wait for their turn are an
 t.test('a get that is not answered ends with the ask timeout, wherever it waits', async (t) => {
   const held = new HandHeld({ askTimeoutMs: 500 })
   const busy = Array.from({ length: limits.asksInFlight }, (_, i) => held.watch(`busy${i}`))
-  const queued = t.rejects(held.view.read(port), /did not answer in time/)
+  const both: Array<Promise<unknown>> = [held.view.read(port), held.view.list('m1')]
+  const queued = both.map((one) => t.rejects(one, /did not answer in time/))
   await held.pass(600)
-  await queued
+  await Promise.all(queued)
   for (const watch of busy) watch.end()
   for (const question of held.open) question.value(1)
   await held.settle()
   t.equal(held.questions.some(({ name }) => name.key === 'port'), false, 'nobody waits for it any more, so it is not asked')
+  t.equal(held.lists, 0, 'nor the list')
+  t.same(await held.view.list('m1'), { config: [], bound: [] })
 })
 
 t.test('values that nobody watches leave after a minute, by count and by size; nothing stays in memory', async (t) => {

@@ -52,6 +52,8 @@ export class HandHeld implements Provisioner {
   readonly questions: Question[] = []
   readonly deferred: Array<() => void> = []
   readonly rewound: ValueName[] = []
+  /** How often the keys of a module were asked for. */
+  lists = 0
   /** Answers each question as it is asked. */
   auto: ((question: Question) => void) | undefined
   readonly view: View
@@ -75,7 +77,10 @@ export class HandHeld implements Provisioner {
     return question.promise
   }
 
-  async list (): Promise<Keys> { return { config: [], bound: [] } }
+  async list (): Promise<Keys> {
+    this.lists++
+    return { config: [], bound: [] }
+  }
 
   /** Questions that wait for an answer. */
   get open (): Question[] { return this.questions.filter(({ answered }) => !answered) }

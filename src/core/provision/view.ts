@@ -8,7 +8,7 @@ import { limits } from '../limits.js'
 import type { ValueName } from '../names.js'
 import type { Answer, Hearing, Keys, Now, Provisioner, Word } from '../ports.js'
 import { isOlder } from '../revision.js'
-import { Entry, type Ask, type Watcher } from './entry.js'
+import { Entry, type Ask, type Waiter, type Watcher } from './entry.js'
 import { Fanout, type Defer } from './fanout.js'
 import { Gate } from './gate.js'
 import { saidOf, type Said } from './said.js'
@@ -35,6 +35,8 @@ export class View implements Hearing {
   readonly #fanout: Fanout
   /** Entries with somebody waiting, with a pause running, or lagging: what `tick` looks at. */
   readonly #attended = new Set<Entry>()
+  /** Those who wait for a list of keys. */
+  readonly #listing = new Set<Waiter>()
   #hearing = false
   #generation = 0
   /** When the provisioner was last heard or answered. */
@@ -111,7 +113,16 @@ export class View implements Hearing {
 
   /** The keys a module may ask on this node. Rejects as `read` does. */
   async list (module: string): Promise<Keys> {
-    return this.#gate.through(() => this.options.provisioner.list(module))
+    return new Promise<Keys>((resolve, reject) => {
+      const waiter: Waiter = { deadline: this.options.now() + this.options.askTimeoutMs, resolve: () => undefined, reject }
+      this.#listing.add(waiter)
+      const asked = this.#gate.through(async () => {
+        // Told of the timeout already, while it waited for its turn.
+        if (!this.#listing.has(waiter)) throw late()
+        return this.options.provisioner.list(module)
+      })
+      void asked.finally(() => this.#listing.delete(waiter)).then(resolve, reject)
+    })
   }
 
   /** Tells `watcher` of each change from now on. The entry is kept current as long as it is watched. */
@@ -166,6 +177,11 @@ export class View implements Hearing {
   tick (): void {
     const now = this.options.now()
     for (const entry of this.#attended) this.#attend(entry, now)
+    for (const waiter of this.#listing) {
+      if (now < waiter.deadline) continue
+      this.#listing.delete(waiter)
+      waiter.reject(late())
+    }
     if (this.#reviveAt !== undefined && now >= this.#reviveAt) {
       this.#reviveAt = undefined
       for (const entry of this.#entries()) if (entry.watched && !entry.current) this.#start(entry)
@@ -275,10 +291,10 @@ export class View implements Hearing {
   /** One entry's deadlines and pauses. */
   #attend (entry: Entry, now: number): void {
     for (const which of ['waiters', 'later'] as const) {
-      const late = entry[which].filter(({ deadline }) => now >= deadline)
-      if (late.length === 0) continue
+      const overdue = entry[which].filter(({ deadline }) => now >= deadline)
+      if (overdue.length === 0) continue
       entry[which] = entry[which].filter(({ deadline }) => now < deadline)
-      for (const waiter of late) waiter.reject(new MeshError('timeout', 'the provisioner did not answer in time'))
+      for (const waiter of overdue) waiter.reject(late())
     }
     // Answered too old for so long, it is not known current any more: watches are told, and gets ask.
     if (entry.laggingSince !== undefined && now - entry.laggingSince >= this.options.askTimeoutMs) {
@@ -413,6 +429,8 @@ function sameOr (before: Said | undefined, answer: Answer): Said {
   // Two refusals with one reason are no change to a watch, but a get answers with the present one's code.
   return before && said.id === before.id && ('code' in said ? said.code : 0) === ('code' in before ? before.code : 0) ? before : said
 }
+
+const late = (): MeshError => new MeshError('timeout', 'the provisioner did not answer in time')
 
 const asMeshError = (error: unknown): MeshError =>
   error instanceof MeshError ? error : new MeshError('internal', 'the gateway failed to ask', { cause: error })
