@@ -51,8 +51,9 @@ async function main (): Promise<void> {
   const measured: Measured[] = []
   try {
     for (const name of names.filter((name) => only.includes(name))) {
-      say(`${name}…`)
+      const began = performance.now()
       measured.push(...await figures[name]!(stage))
+      say(`${name} took ${((performance.now() - began) / 1000).toFixed(0)} s`)
     }
   } finally {
     await stage.strike()

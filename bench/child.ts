@@ -43,16 +43,16 @@ export function cpuMicroseconds (pid: number): number {
 export const residentBytes = (pid: number): number =>
   Number(/^VmRSS:\s+(\d+) kB$/m.exec(readFileSync(`/proc/${pid}/status`, 'utf8'))?.[1]) * 1024
 
-/** The resident set once it stands still: garbage of what went before is gone, or at least no longer grows. */
-export async function settledBytes (pid: number, quick: boolean): Promise<number> {
-  let lowest = residentBytes(pid)
-  for (let still = 0; still < (quick ? 2 : 5);) {
+/** The resident set once it stands still, or after ten seconds: garbage of what went before is gone, or at least no longer grows. */
+export async function settledBytes (pid: number): Promise<number> {
+  let last = residentBytes(pid)
+  for (let looks = 0, still = 0; looks < 20 && still < 4; looks++) {
     await pause(500)
     const now = residentBytes(pid)
-    still = Math.abs(now - lowest) < 256 * 1024 ? still + 1 : 0
-    lowest = now
+    still = Math.abs(now - last) < 256 * 1024 ? still + 1 : 0
+    last = now
   }
-  return lowest
+  return last
 }
 
 /** What an actor can be asked: one argument, one answer, both plain JSON. */

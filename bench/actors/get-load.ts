@@ -8,6 +8,10 @@ interface Target { port: number, request: string, status: number }
 const open = async (target: Target, count: number): Promise<HttpClient[]> =>
   Promise.all(Array.from({ length: count }, () => new HttpClient(target.port, Buffer.from(target.request), target.status).open()))
 
+/** Resolves when one GET on this connection is answered. */
+const answered = (client: HttpClient): Promise<void> =>
+  new Promise((resolve, reject) => client.send((error) => error ? reject(error) : resolve()))
+
 const commands = {
   /** Closed loop: each connection sends its next GET when the answer to the last is there. Saturates one server process. */
   async closed ({ connections, ms, ...target }: Target & { connections: number, ms: number }): Promise<{ requests: number, seconds: number }> {
@@ -30,32 +34,38 @@ const commands = {
 
   /**
    * Open loop: GETs at fixed times whatever became of those before. Latency runs from the time a GET was due, so a server that
-   * stalls is charged for all that it kept waiting. `late` is how late the sends themselves were: the generator's own share.
+   * stalls is charged for all that it kept waiting, also for those that had to wait for a connection. `late` is how late the
+   * generator itself was: its own share.
    */
   async openLoop ({ perSecond, ms, ...target }: Target & { perSecond: number, ms: number }): Promise<{ latencies: number[], late: number[] }> {
     const clients = await open(target, 64)
     // The first answer of a connection costs its parsing, here and there: it is no part of the measurement.
-    await Promise.all(clients.map((client) => new Promise<void>((resolve, reject) => client.send((error) => error ? reject(error) : resolve()))))
+    await Promise.all(clients.map(answered))
     const every = 1e6 / perSecond
     const count = Math.round(ms / 1000 * perSecond)
     const began = microseconds() + 1000
     const latencies: number[] = []
     const late: number[] = []
-    let sent = 0
     await new Promise<void>((resolve, reject) => {
+      const free = [...clients]
+      let due = 0
+      let sent = 0
+      const send = (client: HttpClient): void => {
+        const at = began + sent++ * every
+        client.send((error) => {
+          if (error) return reject(error)
+          latencies.push(microseconds() - at)
+          if (latencies.length === count) resolve()
+          else if (sent < due) send(client)
+          else free.push(client)
+        })
+      }
       const tick = setInterval(() => {
-        for (const now = microseconds(); sent < count && began + sent * every <= now; sent++) {
-          const due = began + sent * every
-          const client = clients.find(({ busy }) => !busy)
-          if (!client) return reject(new Error(`${clients.length} GETs are unanswered: the server does not keep up with ${perSecond} a second`))
-          late.push(now - due)
-          client.send((error) => {
-            if (error) return reject(error)
-            latencies.push(microseconds() - due)
-            if (latencies.length === count) resolve()
-          })
+        for (const now = microseconds(); due < count && began + due * every <= now; due++) {
+          late.push(now - (began + due * every))
         }
-        if (sent === count) clearInterval(tick)
+        for (let client; sent < due && (client = free.pop());) send(client)
+        if (due === count) clearInterval(tick)
       }, 1)
     })
     for (const client of clients) client.close()
@@ -65,7 +75,7 @@ const commands = {
   /** All at once, each on a connection of its own that was open before; resolves when all are answered. */
   async burst (targets: Target[]): Promise<void> {
     const clients = (await Promise.all(targets.map((target) => open(target, 1)))).flat()
-    await Promise.all(clients.map((client) => new Promise<void>((resolve, reject) => client.send((error) => error ? reject(error) : resolve()))))
+    await Promise.all(clients.map(answered))
     for (const client of clients) client.close()
   }
 }

@@ -34,10 +34,10 @@ export async function idle (stage: Stage): Promise<Measured[]> {
   await watchers.call('close', 'before')
 
   const step = quick ? 500 : 1500
-  const points: Array<[number, number]> = [[0, await settledBytes(gateway.pid, quick)]]
+  const points: Array<[number, number]> = [[0, await settledBytes(gateway.pid)]]
   for (let n = 1; n <= 3; n++) {
     await open('idle', step)
-    points.push([n * step, await settledBytes(gateway.pid, quick)])
+    points.push([n * step, await settledBytes(gateway.pid)])
   }
   await Promise.all([gateway.stop(), watchers.end()])
   const each = points.slice(1).map(([x, y], n) => (y - points[n]![1]) / (x - points[n]![0]) / 1024)
@@ -69,14 +69,14 @@ export async function mute (stage: Stage): Promise<Measured[]> {
   await watchers.call('open', opening(gateway, token, 'reads', keys))
   await change()
   await change()
-  const before = await settledBytes(gateway.pid, quick)
+  const before = await settledBytes(gateway.pid)
   await watchers.call('open', opening(gateway, token, 'mute', keys))
   await watchers.call('mute', 'mute')
   let peak = 0
   const looking = setInterval(() => { peak = Math.max(peak, residentBytes(gateway.pid)) }, 100)
   await change()
   clearInterval(looking)
-  const after = await settledBytes(gateway.pid, quick)
+  const after = await settledBytes(gateway.pid)
   await Promise.all([gateway.stop(), watchers.end()])
   return [{
     bar: 'muteMemory',

@@ -20,7 +20,6 @@ function answerLength (text: string, status: number): number | undefined {
 }
 
 export class HttpClient {
-  busy = false
   #socket: Socket | undefined
   #first = ''
   #expected: number | undefined
@@ -44,11 +43,9 @@ export class HttpClient {
 
   /** Sends the request; `done` is called when the answer is whole, or with the error. */
   send (done: (error?: Error) => void): void {
-    this.busy = true
     this.#got = 0
     this.#done = (error) => {
       this.#done = () => {}
-      this.busy = false
       done(error)
     }
     this.#socket!.write(this.request)
