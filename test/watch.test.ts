@@ -33,8 +33,11 @@ t.test('/watch', async (t) => {
   const open = (t: Test, options: WsOptions = {}): Promise<WatchSocket> => ws(t, gateway.port, { token: m1, ...options })
   const get = (key: string, kind = 'config') => http(gateway.port, 'GET', `/provision/${kind}/${encodeURIComponent(key)}`, { token: m1 })
 
+  /** Waits until a key's last change on a connection is this value. */
+  const handed = (client: WatchSocket, key: string, value: unknown) => eventually(`${key} is ${JSON.stringify(value)}`, () => client.changes(key).at(-1)?.value === value)
+
   let fences = 0
-  /** Returns when all that the gateway had to say on a connection before is there: a change made now has come. */
+  /** Returns when what the gateway had to say at once on a connection is there: a change made after it has come, too. */
   const fence = async (client: WatchSocket): Promise<void> => {
     const key = `fence${++fences}`
     prov.set(`m1/config/${key}`, { value: 0 })
@@ -85,6 +88,7 @@ t.test('/watch', async (t) => {
     t.match(a, { result: { kind: 'config', key: 'twice', value: 1, etag: /^".+"$/ } })
     t.same(b.result, a.result)
     prov.change('m1/config/twice', { value: 2 })
+    await handed(client, 'twice', 2)
     await fence(client)
     t.same(client.changes('twice').map(({ value }) => value), [2], 'one changed')
     t.same((await client.get('config', 'twice')).result, { kind: 'config', key: 'twice', value: 2, etag: client.changes('twice')[0].etag })
@@ -108,6 +112,7 @@ t.test('/watch', async (t) => {
     t.match((await late.watch('config', 'since', { since: etag })).result, { value: 'other', unchanged: undefined })
     t.same((await late.watch('config', 'since', { since: changed?.params.etag })).result, { kind: 'config', key: 'since', etag: changed?.params.etag, unchanged: true })
     prov.change('m1/config/since', { value: 'last' })
+    await handed(late, 'since', 'last')
     await fence(late)
     t.same(late.changes('since').map(({ value }) => value), ['last'])
   })
@@ -124,6 +129,7 @@ t.test('/watch', async (t) => {
     t.match(await client.until((one) => one.id === id), { result: { kind: 'config', key: 'inflight', value: 1 } })
     prov.change('m1/config/inflight', { value: 2 })
     prov.change('m1/config/b', { value: 2 })
+    await handed(client, 'b', 2)
     await fence(client)
     t.same(client.changes().filter(({ key }) => !key.startsWith('fence')).map(({ key, value }) => [key, value]), [['b', 2]])
     t.equal(prov.askedOf('m1/config/inflight'), 1, 'and nothing is asked for it any more')
@@ -174,8 +180,10 @@ t.test('/watch', async (t) => {
     t.match((await client.watch('config', 'undeclared', { keep: true })).result, { key: 'undeclared', refused: /./ })
     prov.change('m1/config/kept', { value: 2 })
     prov.change('m1/config/undeclared', { value: 3 })
+    await handed(client, 'kept', 2)
+    await handed(client, 'undeclared', 3)
     await fence(client)
-    t.match(client.changes().filter(({ key }) => !key.startsWith('fence')), [{ key: 'kept', value: 2 }, { key: 'undeclared', value: 3 }])
+    t.same(['kept', 'undeclared'].map((key) => client.changes(key).map(({ value }) => value)), [[2], [3]])
     prov.unset('m1/config/undeclared')
 
     for (const keep of [false, true]) {

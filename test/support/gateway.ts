@@ -50,12 +50,12 @@ export class Gateway {
   get lastWords (): string { return [...this.log.slice(-5).map((line) => JSON.stringify(line)), this.stderr.slice(-1000)].join('\n').trim() }
 
   /** Waits until /readyz is 200; throws where it does not become so. */
-  async ready (ms = 10_000): Promise<this> {
+  async ready (ms = 20_000): Promise<this> {
     await this.#answers('/readyz', ms)
     return this
   }
 
-  async listening (ms = 15_000): Promise<this> {
+  async listening (ms = 30_000): Promise<this> {
     await this.#answers('/livez', ms)
     return this
   }
