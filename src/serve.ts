@@ -1,5 +1,4 @@
-/** Joins configuration, bus and core into a gateway that listens, and drains it on a signal. */
-import closeWithGrace from 'close-with-grace'
+/** Joins configuration, bus and core into a gateway that listens, and can be drained. */
 import type { FastifyInstance } from 'fastify'
 import { pino } from 'pino'
 import { buildApp, buildOperations } from './app.js'
@@ -14,11 +13,16 @@ export class ListenError extends Error {
   override readonly name = 'ListenError'
 }
 
+export interface Gateway {
+  /** Tells clients to come back elsewhere, lets running take-ins end, answers what was asked, and closes everything. */
+  drain (): Promise<void>
+}
+
 /**
- * Runs the gateway until a signal drains it. It listens whether the bus is there or not (DESIGN section 9). Rejects with a
- * ConfigError for a variable that does not fit, or a ListenError.
+ * Starts a gateway. It listens whether the bus is there or not (DESIGN section 9). Rejects with a ConfigError for a variable that
+ * does not fit, or a ListenError.
  */
-export async function serve (config: Environment): Promise<void> {
+export async function serve (config: Environment): Promise<Gateway> {
   requireVariables(config, ['NATS_URL', 'MESH_NODE', 'AUTH_JWKS'])
   const log = pino({ level: config.LOG_LEVEL })
   const identity = await createIdentity(config, { trouble: (why) => log.warn({ why }, 'the keys that sign credentials could not be read again') })
@@ -34,13 +38,16 @@ export async function serve (config: Environment): Promise<void> {
   }
   mesh.start()
 
-  closeWithGrace({ delay: config.DRAIN_MS, logger: false }, async ({ err, signal }) => {
-    if (err) log.fatal({ err }, 'the gateway failed and ends')
-    else log.info({ signal }, 'draining')
-    await app.sessions.drain(limits.drainGraceMs)
-    await Promise.all([app.close(), operations?.close(), mesh.stop()])
-    log.info({}, 'ended')
-  })
+  return {
+    async drain () {
+      log.info({}, 'draining')
+      // The client library writes to a socket that ends in the same moment, when the bus is stopped along with us.
+      process.on('uncaughtException', (err) => log.warn({ why: err.message }, 'while draining'))
+      await app.sessions.drain(limits.drainGraceMs)
+      await Promise.all([app.close(), operations?.close(), mesh.stop()])
+      log.info({}, 'ended')
+    }
+  }
 }
 
 async function listen (app: FastifyInstance, host: string, port: number, variable: string): Promise<void> {

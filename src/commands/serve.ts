@@ -1,11 +1,12 @@
 import { loadConfig } from '../config.js'
 import { serve } from '../serve.js'
 import type { Command } from './command.js'
-import { endWithParent } from './life.js'
+import { onSignal } from './life.js'
 
 export const command: Command = {
   async run () {
-    endWithParent()
-    await serve(loadConfig(process.env))
+    const config = loadConfig(process.env)
+    const gateway = await serve(config)
+    onSignal(() => gateway.drain(), config.DRAIN_MS)
   }
 }

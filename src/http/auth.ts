@@ -1,5 +1,5 @@
 /** Who is asking, before anything else runs (DESIGN section 8). */
-import type { FastifyInstance, FastifyRequest } from 'fastify'
+import type { FastifyInstance, FastifyRequest, onRequestHookHandler } from 'fastify'
 import fp from 'fastify-plugin'
 import { MeshError } from '../core/errors.js'
 import { credentialsOf } from '../identity/bearer.js'
@@ -14,7 +14,7 @@ declare module 'fastify' {
     identity: Identity
     rates: Rates
     /** A hook that lets only these roles on; anybody else gets 401 or 403 before the route runs. */
-    only (...roles: Role[]): (request: FastifyRequest) => Promise<void>
+    only (...roles: Role[]): onRequestHookHandler
   }
   interface FastifyRequest {
     principal: Principal | null
@@ -33,15 +33,23 @@ export default fp(async (app: FastifyInstance, { identity, rates }: { identity: 
   app.decorate('rates', rates)
   app.decorate('identity', identity)
   app.decorateRequest('principal', null)
-  app.decorate('only', (...roles: Role[]) => async (request: FastifyRequest): Promise<void> => {
-    const credentials = credentialsOf(request.raw.rawHeaders, { websocket: request.upgrade === 'websocket' })
-    // Known from a request before: no turn of the event loop goes by, and no signature is checked again.
-    const principal = identity.cached(credentials) ?? await identity.principalOf(credentials)
+  /** Lets a known principal on, or says why not. */
+  const admit = (request: FastifyRequest, principal: Principal, roles: Role[]): MeshError | undefined => {
     request.principal = principal
     const waitS = rates.take(principal)
-    if (waitS !== undefined) throw new MeshError('too-many-requests', `more than ${app.config.RATE_LIMIT} requests a second: ask less often`, { retryAfterS: waitS })
-    if (!roles.includes(principal.role)) {
-      throw new MeshError('forbidden', `this is for ${list.format(roles.map((role) => `${role}s`))}, and the credential is of ${principal.role === 'operator' ? 'an' : 'a'} ${principal.role}`)
+    if (waitS !== undefined) {
+      return new MeshError('too-many-requests', `more than ${app.config.RATE_LIMIT} requests a second: ask less often`, { retryAfterS: waitS })
     }
+    if (roles.includes(principal.role)) return undefined
+    const whose = `${principal.role === 'operator' ? 'an' : 'a'} ${principal.role}`
+    return new MeshError('forbidden', `this is for ${list.format(roles.map((role) => `${role}s`))}, and the credential is of ${whose}`)
+  }
+
+  app.decorate('only', (...roles: Role[]): onRequestHookHandler => (request, _reply, done) => {
+    const credentials = credentialsOf(request.raw.rawHeaders, { websocket: request.upgrade === 'websocket' })
+    // Known from a request before: no turn of the event loop goes by, and no signature is checked again.
+    const known = identity.cached(credentials)
+    if (known) return done(admit(request, known, roles))
+    identity.principalOf(credentials).then((principal) => done(admit(request, principal, roles)), done)
   })
 }, { name: 'auth' })

@@ -3,7 +3,8 @@ import type { FastifyInstance } from 'fastify'
 import fp from 'fastify-plugin'
 
 export default fp(async (app: FastifyInstance) => {
-  app.addHook('onResponse', async (request, reply) => {
+  app.addHook('onResponse', (request, reply, done) => {
+    done()
     // An upgraded connection has no response of its own: it is logged when it closes.
     if (reply.raw.statusCode === 101) return
     const { method, principal, problem, routeOptions: { url: route } } = request

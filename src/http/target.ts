@@ -7,9 +7,9 @@ import { limits } from '../core/limits.js'
 const printable = /^[!-~]*$/
 
 export default fp(async (app: FastifyInstance) => {
-  app.addHook('onRequest', async ({ raw: { url = '' } }) => {
-    if (url.length > limits.targetBytes) throw new MeshError('uri-too-long', `the URL is longer than ${limits.targetBytes} bytes`)
+  app.addHook('onRequest', ({ raw: { url = '' } }, _reply, done) => {
+    if (url.length > limits.targetBytes) return done(new MeshError('uri-too-long', `the URL is longer than ${limits.targetBytes} bytes`))
     // A raw byte would be read as Latin-1 and name another key than its sender meant.
-    if (!printable.test(url)) throw new MeshError('invalid', 'the URL holds a byte that is not printable ASCII: percent-escape it')
+    done(printable.test(url) ? undefined : new MeshError('invalid', 'the URL holds a byte that is not printable ASCII: percent-escape it'))
   })
 }, { name: 'target' })

@@ -48,21 +48,20 @@ export default fp(async (app: FastifyInstance) => {
     app.server.emit('request', req, res)
   })
 
-  app.addHook('onRequest', async (request) => {
+  app.addHook('onRequest', (request, reply, done) => {
     const kind = arrived.get(request.raw)
-    if (kind === undefined) return
+    if (kind === undefined) return done()
     request.upgrade = kind
-    if (kind === 'ignored' && hasBody(request.raw)) {
-      throw new MeshError('invalid', 'a request with a body cannot be upgraded: send it as plain HTTP/1.1, without an Upgrade header')
+    if (kind === 'ignored') {
+      return done(hasBody(request.raw)
+        ? new MeshError('invalid', 'a request with a body cannot be upgraded: send it as plain HTTP/1.1, without an Upgrade header')
+        : undefined)
     }
+    // A refused upgrade is answered on a socket that nobody reads any more.
+    reply.raw.once('finish', () => request.raw.socket.destroySoon())
     // The route's own rules come first (who may call it); a path that is none is a plain 404.
-    if (kind === 'websocket' && !request.is404 && !request.routeOptions.config.websocketOnly) {
-      throw new MeshError('upgrade-required', 'only /watch can be upgraded to a websocket')
-    }
-  })
-
-  // A refused upgrade was answered on a socket that nobody reads any more.
-  app.addHook('onResponse', async (request) => {
-    if (request.upgrade === 'websocket') request.raw.socket.destroySoon()
+    done(request.is404 || request.routeOptions.config.websocketOnly
+      ? undefined
+      : new MeshError('upgrade-required', 'only /watch can be upgraded to a websocket'))
   })
 }, { name: 'upgrade' })

@@ -133,6 +133,9 @@ class Follower implements Following {
     })
     if (this.#stopped || round !== this.#round) return
     this.#consumer.name = info.name
+    // Made anew between the two calls, the bucket would be followed from a sequence of the old one.
+    if (Date.parse((await this.#jsm.streams.info(this.#stream)).created) !== epoch) throw new Error('it was made anew just now')
+    if (this.#stopped || round !== this.#round) return
     this.#heardAt = Date.now()
     if (anew) {
       this.#epoch = epoch
