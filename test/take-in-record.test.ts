@@ -4,7 +4,7 @@ import t from 'tap'
 import { commitOf, fp } from './support/bus/buckets.js'
 import { stored } from './support/bus/stored.js'
 import { startGateway } from './support/gateway.js'
-import { post, since, stage, stepsIn, without, written } from './support/take-in.js'
+import { keys, post, since, stage, stepsIn, without, written } from './support/take-in.js'
 import { eventually } from './support/until.js'
 
 const grantKey = (module: string, digit = 'a') => `grants ${module}.${fp(digit)}`
@@ -196,7 +196,7 @@ t.test('three gateways on one bus register each of ten modules once and write no
   const on = await stage(t, { env: { TAKE_IN: 'auto' } })
   const { buckets, spy, server } = on
   await buckets.holder('bus', 'n3')
-  const others = await Promise.all([1, 2].map(() => startGateway(t, { natsUrl: server.url, ready: true, env: { TAKE_IN: 'auto' } })))
+  const others = await Promise.all([1, 2].map(() => startGateway(t, { natsUrl: server.url, ready: true, keys, env: { TAKE_IN: 'auto' } })))
   const modules = Array.from({ length: 10 }, (_, i) => `m${i}`)
   await Promise.all(modules.map(async (module) => {
     await buckets.hold(module)

@@ -4,7 +4,7 @@ import { fp, mesh, sampleManifest, type Mesh } from './support/bus/buckets.js'
 import { proxy } from './support/bus/proxy.js'
 import type { Gateway } from './support/gateway.js'
 import { startGateway } from './support/gateway.js'
-import { post, stage } from './support/take-in.js'
+import { keys, post, stage } from './support/take-in.js'
 import { eventually } from './support/until.js'
 import { http } from './support/wire/http.js'
 
@@ -73,7 +73,7 @@ t.test('a start looks at every module once, the broker module first, and takes i
   await buckets.holder('bus', 'n3')
   for (const module of ['m1', 'm2', 'm3']) await buckets.ready(module, 'a', ['n1'])
   const between = await proxy(t, server.port)
-  const gateway = await startGateway(t, { natsUrl: between.url, ready: true, env: auto })
+  const gateway = await startGateway(t, { natsUrl: between.url, ready: true, keys, env: auto })
   for (const module of ['bus', 'm1', 'm2', 'm3']) await eventually(`${module} is taken in`, () => isTakenIn(buckets, module, 'a'))
   await eventually('all four have ended', () => wokenBy(gateway, 'start').length === 4)
   t.same(wokenBy(gateway, 'start'), ['bus', 'm1', 'm2', 'm3'])
@@ -94,7 +94,7 @@ t.test('a start looks at every module once, the broker module first, and takes i
   // A gateway that starts where all is well writes no more than what it saw.
   await gateway.stop()
   const from = spy.writes.length
-  const third = await startGateway(t, { natsUrl: server.url, ready: true, env: auto })
+  const third = await startGateway(t, { natsUrl: server.url, ready: true, keys, env: auto })
   await eventually('it looked', () => wokenBy(third, 'start').length === 4)
   await third.stop()
   t.same(spy.writes.slice(from).filter(({ bucket }) => bucket !== 'takeins'), [])

@@ -3,6 +3,7 @@ import { headers, NatsError, type JetStreamClient, type JetStreamManager, type M
 import { Conflict, Transient } from '../core/errors.js'
 import { limits } from '../core/limits.js'
 import { bucketNames, type BucketName, type Entry, type Store } from '../core/ports.js'
+import { Calls } from './calls.js'
 
 const history: Record<BucketName, number> = { trunk: 1, builds: 1, inventory: 8, settings: 8, compositions: 8, grants: 8, takeins: 64 }
 
@@ -66,45 +67,38 @@ const decoder = new TextDecoder()
 const encoder = new TextEncoder()
 
 export class NatsStore implements Store {
+  readonly #calls: Calls
   readonly #js: JetStreamClient
   #jsm: JetStreamManager | undefined
 
   constructor (private readonly nc: NatsConnection, private readonly prefix: string) {
+    this.#calls = new Calls(nc)
     this.#js = nc.jetstream({ timeout: limits.jetstreamMs })
   }
 
   async epoch (bucket: BucketName): Promise<number> {
-    const jsm = await this.#manager()
-    try {
-      return Date.parse((await jsm.streams.info(streamOf(this.prefix, bucket))).created)
-    } catch (error) {
-      throw asFault(error, `looking at the bucket ${bucket}`)
-    }
+    const { created } = await this.#ask(`looking at the bucket ${bucket}`, (jsm) => jsm.streams.info(streamOf(this.prefix, bucket)))
+    return Date.parse(created)
   }
 
   async read (bucket: BucketName, key: string): Promise<Entry | undefined> {
-    const jsm = await this.#manager()
-    try {
-      // A stored message is handed out by the stream's leader; a direct get could come from a replica that is behind.
-      const found = await jsm.streams.getMessage(streamOf(this.prefix, bucket), { last_by_subj: subjectOf(this.prefix, bucket, key) })
-      const deleted = isMarker(found.header)
-      return { key, revision: found.seq, deleted, text: deleted ? '' : decoder.decode(found.data) }
-    } catch (error) {
-      if (errorCode(error) === codes.messageNotFound) return undefined
-      throw asFault(error, `reading ${bucket} ${key}`)
-    }
+    // A stored message is handed out by the stream's leader; a direct get could come from a replica that is behind.
+    const query = { last_by_subj: subjectOf(this.prefix, bucket, key) }
+    const found = await this.#ask(`reading ${bucket} ${key}`, (jsm) =>
+      jsm.streams.getMessage(streamOf(this.prefix, bucket), query).catch((error: unknown) => {
+        if (errorCode(error) === codes.messageNotFound) return undefined
+        throw error
+      }))
+    if (!found) return undefined
+    const deleted = isMarker(found.header)
+    return { key, revision: found.seq, deleted, text: deleted ? '' : decoder.decode(found.data) }
   }
 
   async readAll (bucket: BucketName, filter: string): Promise<Map<string, Entry>> {
-    const jsm = await this.#manager()
     const start = subjectOf(this.prefix, bucket, '')
-    let keys: string[]
-    try {
-      const { state } = await jsm.streams.info(streamOf(this.prefix, bucket), { subjects_filter: start + filter })
-      keys = Object.keys(state.subjects ?? {}).map((subject) => subject.slice(start.length))
-    } catch (error) {
-      throw asFault(error, `listing ${bucket} ${filter}`)
-    }
+    const { state } = await this.#ask(`listing ${bucket} ${filter}`, (jsm) =>
+      jsm.streams.info(streamOf(this.prefix, bucket), { subjects_filter: start + filter }))
+    const keys = Object.keys(state.subjects ?? {}).map((subject) => subject.slice(start.length))
     const found = new Map<string, Entry>()
     const left = keys.sort().reverse()
     const reader = async (): Promise<void> => {
@@ -132,9 +126,9 @@ export class NatsStore implements Store {
   async #publish (bucket: BucketName, key: string, text: string, previous: number, marker?: MsgHdrs): Promise<number> {
     const what = `writing ${bucket} ${key}`
     try {
-      const ack = await this.#js.publish(subjectOf(this.prefix, bucket, key), encoder.encode(text), {
+      const ack = await this.#calls.run(what, () => this.#js.publish(subjectOf(this.prefix, bucket, key), encoder.encode(text), {
         expect: { lastSubjectSequence: previous }, ...(marker ? { headers: marker } : {})
-      })
+      }))
       return ack.seq
     } catch (error) {
       if (errorCode(error) === codes.wrongLastSequence) throw new Conflict(`${bucket} ${key} was written by another`)
@@ -148,8 +142,12 @@ export class NatsStore implements Store {
     }
   }
 
-  async #manager (): Promise<JetStreamManager> {
-    this.#jsm ??= await this.nc.jetstreamManager({ checkAPI: false, timeout: limits.jetstreamMs })
-    return this.#jsm
+  async #ask<T> (what: string, work: (jsm: JetStreamManager) => Promise<T>): Promise<T> {
+    const jsm = this.#jsm ??= await this.nc.jetstreamManager({ checkAPI: false, timeout: limits.jetstreamMs })
+    try {
+      return await this.#calls.run(what, () => work(jsm))
+    } catch (error) {
+      throw asFault(error, what)
+    }
   }
 }

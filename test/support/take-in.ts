@@ -8,7 +8,10 @@ import { bucketSpy, type BucketSpy, type Write } from './bus/spy.js'
 import { startGateway, type Gateway } from './gateway.js'
 import type { Owner } from './owner.js'
 import { http, type HttpResult } from './wire/http.js'
-import { svid } from './wire/signing.js'
+import { signers, svid } from './wire/signing.js'
+
+/** Made once: an RSA key takes longer than most of what is tested. */
+export const keys = signers()
 
 export interface Stage { server: NatsServer, nc: NatsConnection, buckets: Mesh, spy: BucketSpy, gateway: Gateway }
 
@@ -26,7 +29,7 @@ export async function stage (t: Owner, { env, nodes = ['n1', 'n2', 'n3'], natsUr
   const buckets = await mesh(nc)
   for (const node of nodes) await buckets.node(node)
   const spy = await bucketSpy(t, nc)
-  const gateway = await startGateway(t, { natsUrl: await natsUrl(server), ready: true, env })
+  const gateway = await startGateway(t, { natsUrl: await natsUrl(server), ready: true, env, keys })
   return { server, nc, buckets, spy, gateway }
 }
 
