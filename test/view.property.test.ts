@@ -3,7 +3,7 @@ import t from 'tap'
 import fc from 'fast-check'
 import { limits } from '../src/core/limits.js'
 import type { ValueName } from '../src/core/names.js'
-import { Driver, askTimeoutMs, convergesMs } from './support/view-model/driver.js'
+import { Driver, askTimeoutMs } from './support/view-model/driver.js'
 import { modules, names } from './support/view-model/mesh.js'
 import { anything, orderly, type Step } from './support/view-model/steps.js'
 
@@ -29,7 +29,7 @@ t.test('whatever happens: never back, no doubles, never silently stale; and all 
     const driver = new Driver(seed)
     await driver.run(steps)
     await driver.heal()
-    await driver.pass(convergesMs + 2 * limits.viewTickMs, 'all')
+    await driver.pass(driver.convergesMs + 2 * limits.viewTickMs, 'all')
     await driver.expectConverged()
     await expectNothingLeft(driver)
   }), runs(200))
@@ -52,7 +52,7 @@ t.test('quiet values cost the probe alone, and nobody is told anything', async (
     const driver = new Driver(seed)
     await driver.run(steps)
     await driver.heal()
-    await driver.pass(convergesMs + 2 * limits.viewTickMs, 'all')
+    await driver.pass(driver.convergesMs + 2 * limits.viewTickMs, 'all')
     const { ledger: { asks }, frames } = driver
     await driver.pass(silences * limits.probeAfterMs, 'all')
     if (driver.ledger.asks - asks > silences) throw new Error(`${driver.ledger.asks - asks} asks in ${silences} times 5 s`)

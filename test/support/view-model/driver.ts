@@ -12,8 +12,6 @@ import { clients, type Flow, type Step } from './steps.js'
 export const askTimeoutMs = 2000
 /** A watch is out of date for no longer than this without being told (DESIGN section 2: silence, an ask, a tick). */
 const untoldMs = limits.probeAfterMs + askTimeoutMs + 3 * limits.viewTickMs
-/** With everything well, all is current after this: a rewound bucket is believed after 5 s, the longest pause, a tick. */
-export const convergesMs = limits.rewoundAfterMs + limits.reaskLongestMs + 2 * limits.viewTickMs
 
 /** Numbers between 0 and 1 that follow from a seed (mulberry32). */
 function numbers (seed: number): () => number {
@@ -55,6 +53,11 @@ export class Driver {
     })
     this.bus.confirm(this.view)
     this.clients = Array.from({ length: clients }, () => this.#client())
+  }
+
+  /** With everything well, all is current after this: the longest pause, ticks; and a rewound bucket is believed after 5 s. */
+  get convergesMs (): number {
+    return limits.reaskLongestMs + 3 * limits.viewTickMs + (this.mesh.restarted ? limits.rewoundAfterMs : 0)
   }
 
   get readers (): Client[] { return [...this.clients, ...this.#crowd] }
@@ -207,9 +210,15 @@ export class Driver {
       }
       case 'confirm': return bus.confirm(view)
       case 'turn': return this.#turn()
-      case 'watch': return void this.clients[step.client]?.watch(this.name(step.value), step.keep)
+      case 'watch': {
+        void this.clients[step.client]?.watch(this.name(step.value), step.keep)
+        return
+      }
       case 'unwatch': return this.clients[step.client]?.unwatch(this.name(step.value))
-      case 'get': return void this.clients[step.client]?.get(this.name(step.value), step.noCache)
+      case 'get': {
+        void this.clients[step.client]?.get(this.name(step.value), step.noCache)
+        return
+      }
       case 'end': {
         this.clients[step.client]?.end()
         this.clients[step.client] = this.#client()
@@ -261,11 +270,12 @@ export class Driver {
     if (this.view.lastKnown(name) !== entry) wrong('is forgotten')
     if (live && this.ledger.hearing === undefined) wrong('believes to be live while no change is heard')
     if (live && this.ledger.silent) wrong('believes to be live while nobody answers')
+    if (live && this.ledger.tooOld(name)) wrong('believes to be live while all answers are too old')
     if (!live && entry.current) wrong('is stale, but gets are answered from memory')
     const out = handed !== undefined && !this.mesh.contents(name).includes(handed) && !this.bus.wordUnderWay(name)
     watched.outSince = out ? watched.outSince ?? this.#now : undefined
     if (live && out && this.#now - (watched.outSince as number) > untoldMs) wrong(`has ${handed}, which nobody answers, and was not told`)
-    if (this.#wellSince === undefined || this.#now - this.#wellSince <= convergesMs) return
+    if (this.#wellSince === undefined || this.#now - this.#wellSince <= this.convergesMs) return
     if (!live) wrong('stays stale though all is well')
     else if (handed !== this.mesh.content(name)) wrong(`has ${handed} for good, but ${this.mesh.content(name)} stands`)
   }

@@ -49,6 +49,12 @@ export class Ledger {
   /** So long without a sign that nobody may believe the provisioner to live. */
   get silent (): boolean { return this.now() - this.signAt > limits.probeAfterMs + this.askTimeoutMs + 3 * limits.viewTickMs }
 
+  /** All answers have been older than what is known for so long that watches are to be told. */
+  tooOld (name: ValueName): boolean {
+    const { oldSince } = this.#of(name)
+    return oldSince !== undefined && this.now() - oldSince > this.askTimeoutMs + limits.viewTickMs
+  }
+
   hears (confirmed: boolean): void {
     this.order++
     if (confirmed && this.hearing === undefined) this.signAt = this.now()

@@ -86,12 +86,16 @@ export class Mesh {
   /** What each provisioner has of a value, whether it lives or not. */
   contents (name: ValueName): Content[] { return this.followers.map(({ at }) => this.#content(at, name)) }
   content (name: ValueName): Content { return this.#content(this.#timeline.length - 1, name) }
+  /** Whether the bucket was ever restored or made anew. */
+  get restarted (): boolean { return this.#timeline.slice(1).some(({ anew }) => anew) }
   /** Whether all provisioners live and have followed to the end. */
   get settled (): boolean { return this.followers.every(({ at, life }) => life === 'up' && at === this.#timeline.length - 1) }
 
   get #newest (): State { return this.#timeline.at(-1) as State }
   #follower (which: number): Follower { return this.followers[which] as Follower }
-  #everything (at: number): Word[] { return modules.flatMap((module) => kinds.map((kind) => ({ module, kind, revision: this.#revision(at, module) }))) }
+  #everything (at: number): Word[] {
+    return modules.flatMap((module) => kinds.map((kind) => ({ module, kind, revision: this.#revision(at, module) })))
+  }
 
   #content (at: number, name: ValueName): Content {
     return (this.#timeline[at] as State).modules[name.module]?.contents?.[idOf(name)] ?? absent
