@@ -10,6 +10,7 @@ import { limits } from './core/limits.js'
 import auth from './http/auth.js'
 import body from './http/body.js'
 import { answerClientError } from './http/client-error.js'
+import connections from './http/connections.js'
 import errors, { addMethodNotAllowed, answerFrameworkError } from './http/errors.js'
 import openapi from './http/openapi.js'
 import { allowedOrigins } from './http/origin.js'
@@ -61,6 +62,7 @@ function createServer (logger: AppOptions['logger']): FastifyInstance {
 export async function buildOperations ({ core, logger = false }: Pick<AppOptions, 'core' | 'logger'>): Promise<FastifyInstance> {
   const app = createServer(logger)
   app.decorate('core', core).decorate('operations', true)
+  await app.register(connections, { closeWithinMs: limits.drainGraceMs })
   await app.register(requestLog)
   await app.register(errors)
   await app.register(target)
@@ -80,6 +82,8 @@ export async function buildApp ({ core, config, identity, logger = false }: AppO
   const routes: RouteOptions[] = []
   app.addHook('onRoute', (route) => { if (!route.schema?.hide) routes.push(route) })
 
+  // Before the process is ended for taking too long.
+  await app.register(connections, { closeWithinMs: 0.8 * config.DRAIN_MS })
   await app.register(requestLog)
   await app.register(errors)
   const origins = corsOrigins(config)
