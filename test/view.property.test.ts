@@ -5,7 +5,7 @@ import { limits } from '../src/core/limits.js'
 import type { ValueName } from '../src/core/names.js'
 import { Driver, askTimeoutMs } from './support/view-model/driver.js'
 import { modules, names } from './support/view-model/mesh.js'
-import { anything, orderly, type Step } from './support/view-model/steps.js'
+import { anything, orderly, outage, type Step } from './support/view-model/steps.js'
 
 // VIEW_RUNS=5000 looks at fifty times as much, from another seed each time; VIEW_SEED repeats one.
 const { VIEW_RUNS, VIEW_SEED } = process.env
@@ -58,6 +58,22 @@ t.test('quiet values cost the probe alone, and nobody is told anything', async (
     if (driver.ledger.asks - asks > silences) throw new Error(`${driver.ledger.asks - asks} asks in ${silences} times 5 s`)
     if (driver.frames !== frames) throw new Error('something was told though nothing moved')
   }), runs(60))
+})
+
+t.test('an outage: it is told in time, and all is current again a pause after it ends', async () => {
+  await fc.assert(fc.asyncProperty(outage, fc.nat(), async ({ begins, lasts, ends }, seed) => {
+    const driver = new Driver(seed)
+    await driver.run([
+      ...names.map((_, value): Step => ({ do: 'watch', client: value % 3, value, keep: true })),
+      { do: 'pass', ms: 1000, flow: 'all' },
+      ...begins,
+      ...lasts,
+      ...ends
+    ])
+    for (const client of driver.readers) client.readAgain()
+    await driver.pass(driver.convergesMs + limits.viewTickMs, 'all')
+    await driver.expectConverged()
+  }), runs(100))
 })
 
 const manyNames: ValueName[] = Array.from({ length: 150 }, (_, at) => ({ module: modules[at % 2] as string, kind: 'config', key: `key-${at}` }))

@@ -231,9 +231,10 @@ export class Driver {
         return
       }
       case 'crowd': {
+        if (this.#crowd.length > 2 * limits.fanoutSlice) return
         // More than are told in one turn.
         const come = Array.from({ length: limits.fanoutSlice + 6 }, () => this.#client())
-        if (this.#crowd.length < 3 * limits.fanoutSlice) this.#crowd.push(...come)
+        this.#crowd.push(...come)
         for (const client of come) void client.watch(this.name(step.value), true)
         return
       }

@@ -84,3 +84,18 @@ const many = (...steps: Array<fc.WeightedArbitrary<Step>>) => fc.array(fc.oneof(
 export const anything = many(...asked, ...clientSteps, ...writes, ...faults, ...time)
 /** Nothing fails: values move, two provisioners follow at their pace, readers come and go. */
 export const orderly = many(...asked.filter((_, at) => at !== 2), ...clientSteps, ...writes)
+
+/** One thing that fails for everybody and ends again, with some writes while it lasts. */
+export const outage: fc.Arbitrary<{ begins: Step[], lasts: Step[], ends: Step[] }> = fc.record({
+  what: fc.constantFrom<{ begins: Step[], ends: Step[] }>(
+    { begins: [{ do: 'half-open' }], ends: [{ do: 'mend' }] },
+    { begins: [{ do: 'half-open' }], ends: [{ do: 'lose', failFirst: false }, { do: 'reconnect' }, { do: 'confirm' }] },
+    { begins: [{ do: 'lose', failFirst: true }], ends: [{ do: 'reconnect' }, { do: 'confirm' }] },
+    { begins: [{ do: 'deafen' }], ends: [{ do: 'reconnect' }, { do: 'confirm' }] },
+    ...(['mute', 'gone'] as const).map((how): { begins: Step[], ends: Step[] } => ({
+      begins: [0, 1].map((by) => ({ do: 'die', by, how })),
+      ends: [0, 1].map((by) => ({ do: 'rise', by, behind: 0 }))
+    }))
+  ),
+  lasts: fc.array(fc.oneof(...writes, ...clientSteps, ...time), { maxLength: 12, size: 'max' })
+}).map(({ what, lasts }) => ({ ...what, lasts }))
