@@ -1,7 +1,8 @@
 /** The one connection of a process to the bus: reached for ever, never given up (DESIGN section 9). */
 import { readFile } from 'node:fs/promises'
 import { readFileSync } from 'node:fs'
-import { connect, credsAuthenticator, nkeyAuthenticator, type ConnectionOptions, type NatsConnection } from 'nats'
+import type { Socket } from 'node:net'
+import { connect, credsAuthenticator, Events, nkeyAuthenticator, type ConnectionOptions, type NatsConnection } from 'nats'
 import { natsServers, type Environment } from '../config.js'
 import { limits } from '../core/limits.js'
 
@@ -41,7 +42,7 @@ export async function connectBus (
   let said = ''
   for (;;) {
     try {
-      return await connect(await busOptions(config, name))
+      return hearSocketErrors(await connect(await busOptions(config, name)))
     } catch (error) {
       const why = (error as Error).message
       if (why !== said) log?.warn({ why }, 'the bus does not take the connection; trying on')
@@ -50,4 +51,23 @@ export async function connectBus (
       signal?.throwIfAborted()
     }
   }
+}
+
+/**
+ * The client library takes its listeners off a socket that it closes, though a last write may still fail: nobody would hear that
+ * error, and it would end the process. Here somebody hears it, after each reconnect as well.
+ */
+export function hearSocketErrors (nc: NatsConnection): NatsConnection {
+  const guard = (): void => {
+    const { socket } = (nc as unknown as { protocol?: { transport?: { socket?: Socket } } }).protocol?.transport ?? {}
+    if (!socket) return
+    const removeAll = socket.removeAllListeners.bind(socket)
+    socket.removeAllListeners = (event) => {
+      removeAll(event)
+      return socket.on('error', () => undefined)
+    }
+  }
+  guard()
+  void (async () => { for await (const { type } of nc.status()) if (type === Events.Reconnect) guard() })()
+  return nc
 }

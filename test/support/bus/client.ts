@@ -1,5 +1,6 @@
 /** A plain client of the bus, for whatever stands beside the gateway in a test. */
 import { connect, type NatsConnection, type ConnectionOptions } from 'nats'
+import { hearSocketErrors } from '../../../src/nats/connection.js'
 import { parsed } from '../wire/bytes.js'
 import { atEnd, type Owner } from '../owner.js'
 
@@ -13,7 +14,7 @@ export const decodeJson = (bytes: Uint8Array): ReturnType<typeof parsed> => pars
 
 /** Connects, and stays connected through whatever happens to the server, until the test ends. */
 export async function client (t: Owner, url: string, options: ConnectionOptions = {}): Promise<NatsConnection> {
-  const nc = await connect({ servers: url, maxReconnectAttempts: -1, reconnectTimeWait: 50, reconnectJitter: 20, ...options })
+  const nc = hearSocketErrors(await connect({ servers: url, maxReconnectAttempts: -1, reconnectTimeWait: 50, reconnectJitter: 20, ...options }))
   atEnd(t, () => nc.close())
   return nc
 }
