@@ -48,24 +48,27 @@ const commands = {
     const late: number[] = []
     await new Promise<void>((resolve, reject) => {
       const free = [...clients]
-      let due = 0
-      let sent = 0
-      const send = (client: HttpClient): void => {
-        const at = began + sent++ * every
-        client.send((error) => {
-          if (error) return reject(error)
-          latencies.push(microseconds() - at)
-          if (latencies.length === count) resolve()
-          else if (sent < due) send(client)
-          else free.push(client)
-        })
+      const due: number[] = []
+      let planned = 0
+      const sendDue = (): void => {
+        while (due.length > 0 && free.length > 0) {
+          const [at, client] = [due.shift()!, free.pop()!]
+          client.send((error) => {
+            if (error) return reject(error)
+            latencies.push(microseconds() - at)
+            if (latencies.length === count) return resolve()
+            free.push(client)
+            sendDue()
+          })
+        }
       }
       const tick = setInterval(() => {
-        for (const now = microseconds(); due < count && began + due * every <= now; due++) {
-          late.push(now - (began + due * every))
+        for (const now = microseconds(); planned < count && began + planned * every <= now; planned++) {
+          due.push(began + planned * every)
+          late.push(now - due.at(-1)!)
         }
-        for (let client; sent < due && (client = free.pop());) send(client)
-        if (due === count) clearInterval(tick)
+        sendDue()
+        if (planned === count) clearInterval(tick)
       }, 1)
     })
     for (const client of clients) client.close()

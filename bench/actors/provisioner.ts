@@ -95,8 +95,8 @@ const commands = {
   },
 
   /**
-   * Changes each value `times` over to a new text of `bytes`. The next change of a value comes when the one before was asked
-   * for, so that the gateway sees every one.
+   * Changes each value `times` over to a new text of `bytes`. The next change of a value comes 2 ms after the one before was
+   * asked for: the gateway sees every one, and none comes while an ask is in flight, which would be another question.
    */
   async changeOften ({ module, keys, times, bytes }: { module: string, keys: string[], times: number, bytes: number }) {
     const left = new Map(keys.map((key) => [idOf({ module, key }), { name: { module, key }, left: times }]))
@@ -111,7 +111,7 @@ const commands = {
         }
         say(one.name, keep(one.name, JSON.stringify(String(one.left).padEnd(bytes - 2, '.'))))
       }
-      askedOf = next
+      askedOf = (id) => { if (left.has(id)) setTimeout(next, 2, id) }
       for (const id of [...left.keys()]) next(id)
     })
     askedOf = undefined
