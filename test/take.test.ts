@@ -1,10 +1,12 @@
 /** The order of a take-in, who shares a run, what is tried again, who is woken: all without a bus. */
+import assert from 'node:assert/strict'
 import t from 'tap'
 import fc from 'fast-check'
 import { again } from '../src/core/take-in/again.js'
 import { liveSteps } from '../src/core/take-in/live-steps.js'
 import { OwnWrites, telling } from '../src/core/take-in/own-writes.js'
 import { Shared } from '../src/core/take-in/shared.js'
+import { TakeIns } from '../src/core/take-in/take-ins.js'
 import { StepFailed, stepNames, take, type Composed, type Granted, type NodesOf, type StepDone, type StepName, type Steps } from '../src/core/take-in/take.js'
 import { Wakes } from '../src/core/take-in/wakes.js'
 import { BadDocument, Conflict, Transient } from '../src/core/errors.js'
@@ -19,7 +21,7 @@ const trunkB = { fp: fp('b'), commit: commitOf('b'), revision: { epoch: 1, revis
 const atA = { fp: trunkA.fp, commit: trunkA.commit }
 const atB = { fp: trunkB.fp, commit: trunkB.commit }
 const onTwo: NodesOf = { assignment: 'stands', assigned: ['node-a', 'node-b'], left: [] }
-const nothingDone: Granted = { granted: false, deleted: 0, superseded: false, moved: false }
+const nothingDone: Granted = { granted: false, deleted: 0, moved: false }
 const granted: Granted = { ...nothingDone, granted: true }
 
 /** Steps that answer as told and keep what they were called with, in the order of the calls. */
@@ -42,6 +44,9 @@ function standIns (more: Partial<Steps> = {}) {
   }])
   return { calls, names: () => calls.map(([name]) => name), steps: Object.fromEntries(kept) as Steps }
 }
+
+/** A turn of the event loop. */
+const turn = () => new Promise<void>((resolve) => { setImmediate(resolve) })
 
 /** A clock that is a millisecond later each time it is asked. */
 const ticking = () => {
@@ -96,8 +101,6 @@ t.test('each way to end has its own name and its own fields', async (t) => {
     ['no broker seat', { busHolder: async () => undefined }, { outcome: 'taken-in', composed: ['node-a', 'node-b'] }, without('busHolder')],
     ['registered by another, in time', { ...nothing, takeIn: async () => 'already' }, { outcome: 'current', registered: false }, stepNames],
     ['registered, and nothing else behind', nothing, { outcome: 'taken-in', registered: true, composed: [] }, stepNames],
-    ['overtaken while it registers', { takeIn: async () => 'superseded', compose: async () => ({ at: atB, written: ['node-a'] }) }, { outcome: 'superseded', ...atB, registered: false, composed: ['node-a', 'node-c'], grant: true, said: /gone on with, m1 at fp2-bbbbbbbb/ }, stepNames],
-    ['overtaken before the grant', { grants: async () => ({ ...nothingDone, superseded: true }) }, { outcome: 'superseded', registered: false, grant: false }, stepNames],
     ['assigned to no node', noNodes('stands'), { outcome: 'unassigned', ...atA, composed: [], grant: false, said: 'm1 at fp2-aaaaaaaa is assigned to no node' }, without('takeIn')],
     ['the assignment deleted', noNodes('deleted'), { outcome: 'unassigned', said: /assigned to no node$/ }, without('takeIn')],
     ['the assignment lost', noNodes('absent', ['node-b']), { outcome: 'unassigned', said: 'm1 at fp2-aaaaaaaa has no assignment, and still stands on node-b' }, without('takeIn')],
@@ -131,24 +134,58 @@ t.test('a step that fails says which it was, and what was done before it', async
 })
 
 t.test('what moved under a run is looked at again, and not for ever', async (t) => {
-  let trunks = 0
-  const later = await run({ trunk: async () => trunks++ === 0 ? trunkA : trunkB, takeIn: async (_, { fp }) => fp === trunkA.fp ? 'moved' : 'registered', compose: async () => ({ at: atB, written: [] }) })
-  t.match(later, { outcome: 'taken-in', ...atB })
-  t.same(stepsOf(later.steps).slice(0, 7), ['held', 'trunk', 'registeredAt', 'takeIn', 'trunk', 'registeredAt', 'takeIn'])
+  const reads = (...values: Array<Awaited<ReturnType<Steps['trunk']>>>) => async () => values.length > 1 ? values.shift() : values[0]
+  const counted = (steps: StepDone[], name: StepName) => stepsOf(steps).filter((step) => step === name).length
+  const composedB = async () => ({ at: atB, written: [] })
 
+  const later = await run({ trunk: reads(trunkA, trunkB), takeIn: async (_, { fp }) => fp === trunkA.fp ? 'moved' : 'registered', compose: composedB })
+  t.match(later, { outcome: 'taken-in', ...atB, registered: true }, 'the trunk moved before the registration: this run registers the newer one')
+  t.same(stepsOf(later.steps).slice(0, 8), ['held', 'trunk', 'registeredAt', 'takeIn', 'held', 'trunk', 'registeredAt', 'takeIn'])
+
+  const superseded = { outcome: 'superseded', ...atB, registered: false, grant: true, said: /gone on with, m1 at fp2-bbbbbbbb/ }
+  const isAtB: Steps['registeredAt'] = async (_, { fp }) => fp === trunkB.fp
+  t.match(await run({ trunk: reads(trunkA, trunkB), registeredAt: isAtB, takeIn: async () => 'moved', compose: composedB }), superseded,
+    'overtaken while it registers: what is registered is composed and granted, and nothing else is claimed')
+  const compositions = [async () => ({ at: atB, written: ['node-a'] }), composedB]
+  t.match(await run({ trunk: reads(trunkA, trunkB), registeredAt: isAtB, compose: async () => (compositions.shift() ?? composedB)() }), { ...superseded, composed: ['node-a', 'node-c'] },
+    'overtaken before it composes')
   let grants = 0
+  t.match(await run({
+    trunk: reads(trunkA, trunkB),
+    registeredAt: isAtB,
+    compose: async () => ({ at: grants === 0 ? atA : atB, written: [] }),
+    grants: async () => grants++ === 0 ? { ...nothingDone, moved: true } : granted
+  }), superseded, 'overtaken before the grant')
+
+  const odd = [atB, atA]
+  const righted = await run({ compose: async () => ({ at: odd.shift(), written: [] }) })
+  t.match(righted, { outcome: 'taken-in', ...atA, registered: true }, 'a registration that is not what the trunk says is not gone on with')
+  t.equal(counted(righted.steps, 'takeIn'), 2)
+
+  grants = 0
   const moved = await run({ grants: async () => grants++ < 2 ? { ...nothingDone, moved: true } : granted })
   t.match(moved, { outcome: 'taken-in', grant: true, composed: ['node-a', 'node-b', 'node-c'] })
-  t.equal(stepsOf(moved.steps).filter((step) => step === 'compose').length, 3)
+  t.equal(counted(moved.steps, 'compose'), 3)
 
-  await t.rejects(run({ grants: async () => ({ ...nothingDone, moved: true }) }), { step: 'grants', message: /changed 5 times while they were composed: try again$/ })
+  const catalogue: Array<'held' | 'removed'> = ['held', 'removed']
+  const removed = await run({
+    held: async () => catalogue.shift() ?? 'removed',
+    takeIn: async () => 'moved',
+    nodesOf: async () => ({ assignment: 'deleted', assigned: [], left: [] }),
+    compose: async () => ({ at: undefined, written: [] })
+  })
+  t.match(removed, { outcome: 'removed' }, 'a module that is removed while it is taken in')
+
+  const forEver = /moved 5 times meanwhile: try again$/
+  await t.rejects(run({ takeIn: async () => 'moved' }), { step: 'takeIn', message: forEver })
+  await t.rejects(run({ compose: composedB }), { step: 'compose', message: forEver })
+  await t.rejects(run({ grants: async () => ({ ...nothingDone, moved: true }) }), { step: 'grants', message: forEver })
 })
 
 /** One of many interleavings: calls, and ends of what runs, good or bad; a turn of the event loop after each, or not. */
 const interleaving = fc.array(fc.record({ what: fc.constantFrom('call', 'call', 'call', 'end', 'fail'), turn: fc.boolean() }), { maxLength: 40 })
 
 t.test('whoever calls gets a run that began after the call, never two at once, and many at once share one', async (t) => {
-  const turn = () => new Promise((resolve) => setImmediate(resolve))
   await t.resolves(fc.assert(fc.asyncProperty(interleaving, async (actions) => {
     const shared = new Shared<number>()
     const ends: Array<(good: boolean) => void> = []
@@ -324,20 +361,46 @@ class Crash extends Error {}
 /** The last of a mesh's keys, for comparing two that were reached by different ways. */
 type State = Record<string, unknown>
 
+let users = 0
+/** Another user each time; nothing is sealed. */
+const newUser: MakeCredential = (to) => {
+  const letters = (++users).toString().padStart(5, '0').replace(/\d/g, (digit) => 'ABCDEFGHIJ'[Number(digit)] ?? 'A')
+  return { user: `U${letters.padEnd(55, 'A')}`, sealed: 's', by: `X${'B'.repeat(55)}`, to }
+}
+
 /** Take-ins on buckets in memory, as one gateway runs them. */
 function inMemory (store: MemoryStore) {
-  let users = 0
-  const letters = 'ABCDEFGHIJKLMNOPQRSTUVWXYZ'
-  const makeCredential: MakeCredential = (to) => ({ user: `U${(letters[users++ % 26] ?? 'A').repeat(55)}`, sealed: 's', by: `X${'B'.repeat(55)}`, to })
   const applied: string[] = []
   const once = (module: string) => take(module, liveSteps({
     store,
     brokers: { applied: async (server, { revision }) => { applied.push(`${server} ${revision}`) } },
-    makeCredential,
+    makeCredential: newUser,
     patience: { now: Date.now, random: () => 0, pause: async () => {} },
     holder: new Shared()
   }), { now: ticking() })
   return { applied, take: once }
+}
+
+/** A gateway in memory that takes in when keys wake it. */
+function automatic (store: MemoryStore, troubles: unknown[]): TakeIns {
+  const own = new OwnWrites()
+  const mine = own.around(store)
+  const takeIns = new TakeIns({
+    store: () => mine,
+    brokers: { applied: async () => {} },
+    makeCredential: newUser,
+    patience: { now: Date.now, random: Math.random, pause: turn },
+    ended () {},
+    trouble: (_, error) => troubles.push(error)
+  })
+  const wakes = new Wakes({ wake: (module, why) => takeIns.wake(module, why), isOwn: (bucket, entry) => own.has(bucket, entry) })
+  store.followers.push((bucket, entry) => { if (['trunk', 'builds', 'settings', 'inventory'].includes(bucket)) wakes.written(bucket, entry) })
+  for (const module of ['bus', 'm1', 'm2']) {
+    for (const what of ['module', 'assignment', 'binding']) for (const entry of store.history('inventory', `${what}.${module}`)) wakes.learn(entry)
+  }
+  for (const entry of store.history('inventory', 'seat.broker')) wakes.learn(entry)
+  wakes.all('start')
+  return takeIns
 }
 
 const curve = (letter: string) => `X${letter.repeat(55)}`
@@ -371,7 +434,7 @@ async function stateOf (store: MemoryStore): Promise<State> {
       for (const [key, { deleted, text }] of await store.readAll(bucket, filter)) {
         if (deleted) continue
         const plain = text.replace(/"U[A-Z]{55}"/g, '"U"')
-        state[`${bucket} ${key}`] = JSON.parse(bucket === 'grants' ? plain.replace(/"\d+\.\d+"/g, '"r"') : plain)
+        state[`${bucket} ${key}`] = JSON.parse(plain.replace(/"\d+\.\d+"/g, '"r"'))
       }
     }
   }
@@ -456,6 +519,85 @@ t.test('a crash between any two writes leaves nothing to repair: done again, the
       }
     }
   }
+})
+
+/** What an operator, the builder and the indexer may do to m1 at any time; each brings one key to one state. */
+const deeds: Record<string, (store: MemoryStore) => Promise<unknown>> = {
+  buildA: (store) => store.put('trunk', 'm1', { fp: fp('a'), commit: commitOf('a') }),
+  buildB: async (store) => {
+    await store.put('builds', `done.m1.${fp('b')}`, { fp: fp('b'), commit: commitOf('b'), manifest: sampleManifest('m1', { offers: { url: 'two' } }) })
+    await store.put('trunk', 'm1', { fp: fp('b'), commit: commitOf('b') })
+  },
+  onBoth: (store) => store.put('inventory', 'assignment.m1', { nodes: ['node-a', 'node-b'] }),
+  onOne: (store) => store.put('inventory', 'assignment.m1', { nodes: ['node-b'] }),
+  onHolder: (store) => store.put('inventory', 'assignment.m1', { nodes: ['node-a', 'node-c'] }),
+  nowhere: (store) => store.put('inventory', 'assignment.m1', { nodes: [] }),
+  set: (store) => store.put('settings', 'm1', { port: 1 }),
+  unset: (store) => store.put('settings', 'm1', {}),
+  newKey: (store) => store.put('inventory', 'node.node-b', { node: 'node-b', curve: curve('D') })
+}
+
+/** A run that fails because what it needs is not there yet is what the next run is for. */
+const unlessStepFailed = (error: unknown): void => { if (!(error instanceof StepFailed)) throw error }
+
+t.test('whatever is written while several gateways take in, a run after it brings what a fresh mesh would have', async (t) => {
+  const action = fc.oneof(
+    fc.constantFrom(...Object.keys(deeds)).map((deed) => ({ deed })),
+    fc.record({ gateway: fc.nat(2), module: fc.constantFrom('m1', 'm1', 'm2', 'bus') })
+  )
+  const pauses = fc.array(fc.nat(4), { minLength: 50, maxLength: 50 })
+  await t.resolves(fc.assert(fc.asyncProperty(fc.array(action, { minLength: 3, maxLength: 14 }), pauses, async (actions, turns) => {
+    const store = await standingMesh()
+    let at = 0
+    store.pace = async () => { for (let n = turns[at++ % turns.length] ?? 0; n > 0; n--) await turn() }
+    const gateways = [0, 1, 2].map(() => inMemory(store))
+    const going: Array<Promise<unknown>> = []
+    for (const one of actions) {
+      if ('deed' in one) going.push(deeds[one.deed]?.(store) ?? Promise.resolve())
+      else going.push((gateways[one.gateway] ?? inMemory(store)).take(one.module).catch(unlessStepFailed))
+      await store.pace()
+    }
+    await Promise.all(going)
+    store.pace = undefined
+    const all = async (of: MemoryStore) => { for (const module of ['bus', 'm1', 'm2', 'm1']) await inMemory(of).take(module) }
+    await all(store)
+    const fresh = await standingMesh()
+    for (const one of actions) if ('deed' in one) await deeds[one.deed]?.(fresh)
+    await all(fresh)
+    assert.deepEqual(await stateOf(store), await stateOf(fresh))
+    assert.deepEqual(await isWhole(store), [])
+    const writes = store.writes.length
+    await all(store)
+    assert.equal(store.writes.length, writes)
+  }), { numRuns: 80 }))
+})
+
+t.test('gateways that are woken by the keys alone bring it by themselves, whatever is written when', async (t) => {
+  const pauses = fc.array(fc.nat(4), { minLength: 50, maxLength: 50 })
+  const written = fc.array(fc.constantFrom(...Object.keys(deeds)), { minLength: 1, maxLength: 8 })
+  await t.resolves(fc.assert(fc.asyncProperty(written, fc.integer({ min: 1, max: 3 }), pauses, async (names, gateways, turns) => {
+    const store = await standingMesh()
+    let at = 0
+    store.pace = async () => { for (let n = turns[at++ % turns.length] ?? 0; n > 0; n--) await turn() }
+    const troubles: unknown[] = []
+    const all = Array.from({ length: gateways }, () => automatic(store, troubles))
+    for (const name of names) {
+      await deeds[name]?.(store)
+      for (let n = 5; n > 0; n--) await store.pace()
+    }
+    // A write is heard a turn later, and wakes: quiet is when no gateway has had work for some turns.
+    for (let quiet = 0; quiet < 10; quiet++) {
+      await turn()
+      if (all.some(({ running }) => running > 0)) quiet = 0
+    }
+    store.pace = undefined
+    const fresh = await standingMesh()
+    for (const name of names) await deeds[name]?.(fresh)
+    for (const module of ['bus', 'm1', 'm2', 'm1']) await inMemory(fresh).take(module)
+    assert.deepEqual(troubles, [])
+    assert.deepEqual(await stateOf(store), await stateOf(fresh))
+    assert.deepEqual(await isWhole(store), [])
+  }), { numRuns: 80 }))
 })
 
 t.test('the grant is always the last write, and the broker module\'s composition the last of the compositions', async (t) => {

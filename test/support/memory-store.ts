@@ -17,6 +17,10 @@ export class MemoryStore implements Store {
   readonly writes: Writing[] = []
   /** Called before and after each write is taken; may throw what the bus might, or what a crash looks like. */
   fault: ((writing: Writing, when: 'before' | 'after') => void) | undefined
+  /** Awaited before each read and write, so that others come between. */
+  pace: (() => Promise<void>) | undefined
+  /** Told of each write that was taken, a turn of the event loop later and in order, as followers of a bucket are. */
+  readonly followers: Array<(bucket: BucketName, entry: Entry) => void> = []
   readonly #buckets = new Map<BucketName, Bucket>()
   #created = 1_000_000
 
@@ -38,9 +42,13 @@ export class MemoryStore implements Store {
 
   async epoch (bucket: BucketName): Promise<number> { return this.#of(bucket).epoch }
 
-  async read (bucket: BucketName, key: string): Promise<Entry | undefined> { return this.#of(bucket).keys.get(key)?.at(-1) }
+  async read (bucket: BucketName, key: string): Promise<Entry | undefined> {
+    await this.pace?.()
+    return this.#of(bucket).keys.get(key)?.at(-1)
+  }
 
   async readAll (bucket: BucketName, filter: string): Promise<Map<string, Entry>> {
+    await this.pace?.()
     const found = [...this.#of(bucket).keys].filter(([key]) => matches(filter, key)).sort(([a], [b]) => a < b ? -1 : 1)
     return new Map(found.map(([key, entries]) => [key, entries.at(-1) as Entry]))
   }
@@ -53,7 +61,8 @@ export class MemoryStore implements Store {
     return this.#write({ bucket, key, text: '', deleted: true, previous })
   }
 
-  #write (writing: Writing): number {
+  async #write (writing: Writing): Promise<number> {
+    await this.pace?.()
     const { bucket, key, previous } = writing
     this.fault?.(writing, 'before')
     if ((this.#of(bucket).keys.get(key)?.at(-1)?.revision ?? 0) !== previous) throw new Conflict(`${bucket} ${key} was written by another`)
@@ -67,6 +76,7 @@ export class MemoryStore implements Store {
     const of = this.#of(bucket)
     const entry = { key, revision: ++of.last, deleted, text }
     of.keys.set(key, deleted ? [entry] : [...of.keys.get(key) ?? [], entry])
+    for (const follow of this.followers) setImmediate(() => follow(bucket, entry))
     return entry.revision
   }
 

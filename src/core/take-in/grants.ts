@@ -33,7 +33,7 @@ export async function grantBehind (inventory: Inventory, module: string, nodes: 
   return isBehind((await standingGrant(inventory, module, at.fp)).document, at, nodes.assigned)
 }
 
-const none: Granted = { granted: false, deleted: 0, superseded: false, moved: false }
+const none: Granted = { granted: false, deleted: 0, moved: false }
 
 /** Writes the grant where it is behind, and deletes the module's grants of other fingerprints. */
 export async function grant (inventory: Inventory, module: string, nodes: NodesOf, at: Registration | undefined): Promise<Granted> {
@@ -46,7 +46,7 @@ export async function grant (inventory: Inventory, module: string, nodes: NodesO
     const now = (await inventory.module(module)).document?.registered
     return now?.fp === at.fp && sameCommit(now.commit, at.commit)
   }
-  if (!await registered()) return { ...none, superseded: true }
+  if (!await registered()) return { ...none, moved: true }
   if (canonical((await readNodes(inventory, module)).assigned) !== canonical(nodes.assigned)) return { ...none, moved: true }
   let granted = false
   if (isBehind(target.document, at, nodes.assigned)) {
@@ -63,7 +63,7 @@ export async function grant (inventory: Inventory, module: string, nodes: NodesO
     // A newer registration deletes the grants of others, but it may have looked before this one stood.
     if (!await registered()) {
       await store.purge('grants', `${module}.${at.fp}`, written)
-      return { ...none, superseded: true }
+      return { ...none, moved: true }
     }
   }
   return { ...none, granted, deleted: await deleteOthers(inventory, module, at.fp) }

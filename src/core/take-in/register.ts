@@ -35,10 +35,8 @@ export async function register (inventory: Inventory, module: string, trunk: Tru
   const target = await inventory.module(module)
   if (!target.document) return 'moved' // removed meanwhile: the run looks again
   const now = await readTrunk(inventory, module)
-  const moved = !now || 'old' in now || now.fp !== trunk.fp || !sameCommit(now.commit, trunk.commit)
-  const { registered } = target.document
-  if (moved) return now && !('old' in now) && isAt(registered, now) ? 'superseded' : 'moved'
-  if (isAt(registered, trunk)) return 'already'
+  if (!now || 'old' in now || now.fp !== trunk.fp || !sameCommit(now.commit, trunk.commit)) return 'moved'
+  if (isAt(target.document.registered, trunk)) return 'already'
   const { document: done, deleted } = await inventory.done(module, trunk.fp)
   if (!done || deleted) return 'waiting'
   if (done.fp !== trunk.fp) throw new BadDocument(`builds done.${module}.${trunk.fp} names another fingerprint inside, ${done.fp}`)

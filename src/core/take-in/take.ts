@@ -3,7 +3,7 @@
  * only what follows what, what is said, and what was done when a step fails.
  */
 import { MeshError, messageOf } from '../errors.js'
-import { short } from '../names.js'
+import { sameCommit, short } from '../names.js'
 import type { Revision } from '../revision.js'
 
 export const stepNames = ['held', 'trunk', 'registeredAt', 'takeIn', 'nodesOf', 'compose', 'busHolder', 'grants'] as const
@@ -39,10 +39,8 @@ export interface Steps {
   held (module: string): Promise<'held' | 'removed' | 'absent'>
   trunk (module: string): Promise<TrunkAt | { old: string } | undefined>
   registeredAt (module: string, trunk: TrunkAt): Promise<boolean>
-  /**
-   * Registers from the done key of the trunk's fingerprint. `moved`: the trunk is another by now and is not registered yet.
-   */
-  takeIn (module: string, trunk: TrunkAt): Promise<'registered' | 'already' | 'waiting' | 'superseded' | 'moved'>
+  /** Registers from the done key of the trunk's fingerprint. `moved`: the trunk is another by now, or the module was removed. */
+  takeIn (module: string, trunk: TrunkAt): Promise<'registered' | 'already' | 'waiting' | 'moved'>
   nodesOf (module: string): Promise<NodesOf>
   /** Composes the module's nodes, clears those it left, and composes modules bound to what it offers. */
   compose (module: string, nodes: NodesOf): Promise<Composed>
@@ -60,9 +58,7 @@ export interface Granted {
   granted: boolean
   /** Grants of other fingerprints that were deleted. */
   deleted: number
-  /** Another registration stands by now: no grant of this one was written. */
-  superseded: boolean
-  /** The assignment or a composition moved since they were composed: no grant was written, and it has to be looked at again. */
+  /** The registration, the assignment or a composition moved since they were composed: no grant stands, and it has to be looked at again. */
   moved: boolean
 }
 
@@ -100,8 +96,10 @@ export interface TakeOptions {
   progress?: (step: StepDone) => void
 }
 
-/** How often a run composes again because what it composed moved under it. */
+/** How often a run looks again because what it read moved under it. */
 const mostRounds = 5
+
+const isSame = (a: Registration | undefined, b: Registration): boolean => a !== undefined && a.fp === b.fp && sameCommit(a.commit, b.commit)
 
 const list = (names: string[]): string => names.join(', ')
 
@@ -135,47 +133,63 @@ export async function take (module: string, steps: Steps, { now, progress }: Tak
   }
   const name = (): string => result.fp === null ? module : `${module} at ${short(result.fp)}`
 
-  const held = await run('held', () => steps.held(module))
-  if (held === 'absent') return end('not-held', `${module} is not in the catalogue`)
-
-  let superseded = false
-  if (held === 'held') {
-    for (;;) {
-      const trunk = await run('trunk', () => steps.trunk(module))
-      if (!trunk) return end('no-trunk', `${module} has no trunk value: the indexer has not said what it should be at`)
-      if ('old' in trunk) return end('old-fingerprint', `the trunk value of ${module} has a fingerprint of an older form, ${short(trunk.old)}`)
-      at(trunk)
-      if (await run('registeredAt', () => steps.registeredAt(module, trunk))) break
-      const taken = await run('takeIn', () => steps.takeIn(module, trunk))
-      if (taken === 'moved') continue
-      if (taken === 'waiting') {
-        return end('waiting', `${module} waits for the build of ${short(trunk.fp)} (${short(trunk.commit)})`)
-      }
-      result.registered = taken === 'registered'
-      superseded = taken === 'superseded'
-      break
-    }
-  }
-
   const composedNow = (node: string): void => { if (!result.composed.includes(node)) result.composed.push(node) }
+
+  /** What this run set out for: where the trunk is another at the end and registered, another's registration came first. */
+  let aim: TrunkAt | undefined
+  let superseded = false
+  let removed: boolean
   let nodes: NodesOf
   let granted: Granted
   for (let round = 1; ; round++) {
+    const stillMoves = (): void => {
+      if (round === mostRounds) throw new Error(`what ${module} is taken in from moved ${round} times meanwhile: try again`)
+    }
+    const held = await run('held', () => steps.held(module))
+    if (held === 'absent') return end('not-held', `${module} is not in the catalogue`)
+    removed = held === 'removed'
+    let trunk: TrunkAt | undefined
+    if (!removed) {
+      const found = await run('trunk', () => steps.trunk(module))
+      if (!found) return end('no-trunk', `${module} has no trunk value: the indexer has not said what it should be at`)
+      if ('old' in found) return end('old-fingerprint', `the trunk value of ${module} has a fingerprint of an older form, ${short(found.old)}`)
+      const now = trunk = found
+      at(now)
+      superseded = !isSame(aim ??= now, now)
+      if (!await run('registeredAt', () => steps.registeredAt(module, now))) {
+        const taken = await run('takeIn', async () => {
+          const taken = await steps.takeIn(module, now)
+          if (taken === 'moved') stillMoves()
+          return taken
+        })
+        if (taken === 'moved') continue
+        if (taken === 'waiting') return end('waiting', `${module} waits for the build of ${short(now.fp)} (${short(now.commit)})`)
+        if (taken === 'registered') {
+          result.registered = true
+          superseded = false
+        }
+      }
+    }
     const of = nodes = await run('nodesOf', () => steps.nodesOf(module))
-    const composed = await run('compose', () => steps.compose(module, of))
-    // What was registered meanwhile by another is what was composed, and what is said.
-    if (composed.at) at(composed.at)
-    composed.written.forEach(composedNow)
+    const composed = await run('compose', async () => {
+      const composed = await steps.compose(module, of)
+      composed.written.forEach(composedNow)
+      if (trunk && !isSame(composed.at, trunk)) stillMoves()
+      return composed
+    })
+    // Another registration was composed: whether it is right, the trunk says, read again.
+    if (trunk && !isSame(composed.at, trunk)) continue
     const holder = await run('busHolder', () => steps.busHolder(module, of, composed), (got) => got === undefined)
     if (holder?.written !== undefined) composedNow(holder.written)
     granted = await run('grants', async () => {
       const done = await steps.grants(module, of, composed.at)
-      if (done.moved && round === mostRounds) throw new Error(`the nodes of ${module} changed ${round} times while they were composed: try again`)
+      if (done.moved) stillMoves()
       return done
     })
     if (!granted.moved) break
   }
   result.grant = granted.granted
+  if (superseded) result.registered = false
 
   const did = [
     ...(result.registered ? [`registered from the build of ${short(result.fp ?? '')} (${short(result.commit ?? '')})`] : []),
@@ -184,11 +198,8 @@ export async function take (module: string, steps: Steps, { now, progress }: Tak
     ...(granted.deleted > 0 ? [`deleted ${granted.deleted} grant${granted.deleted === 1 ? '' : 's'}`] : [])
   ]
   const saying = (what: string): string => did.length > 0 ? `${what}: ${did.join('; ')}` : what
-  if (held === 'removed') return end('removed', saying(`${module} was removed from the catalogue`))
-  if (superseded || granted.superseded) {
-    result.registered = false
-    return end('superseded', saying(`another registration of ${module} came first and was gone on with, ${name()}`))
-  }
+  if (removed) return end('removed', saying(`${module} was removed from the catalogue`))
+  if (superseded) return end('superseded', saying(`another registration of ${module} came first and was gone on with, ${name()}`))
   if (nodes.assigned.length === 0) {
     const why = nodes.assignment === 'absent'
       ? nodes.left.length > 0 ? `has no assignment, and still stands on ${list(nodes.left)}` : 'has no assignment'
