@@ -96,10 +96,11 @@ export const limits = {
   /** A JSON Schema in a manifest, in its canonical form. */
   schemaCharacters: 32 * 1024,
   /**
-   * Compiling a schema, and checking one value: a pattern such as `(a+)+$` can take years over 50 characters. The event
-   * loop waits that long at worst, and a busy machine still finishes an honest schema.
+   * Checking one value: a pattern such as `(a+)+$` can take years over 50 characters. The event loop waits that long at worst.
    */
   schemaMs: 500,
+  /** Compiling a schema, once: a busy machine still finishes an honest one. */
+  schemaCompileMs: 3000,
   /** Compiled schemas that are remembered; the least recently used leaves. */
   schemasCompiled: 500,
   /** Reasons told of one composition that cannot be resolved; the rest is counted. */

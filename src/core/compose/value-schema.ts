@@ -31,15 +31,15 @@ const room = createContext({ task: undefined })
 const runTask = new Script('task()')
 
 /**
- * Runs a task that gives up after `limits.schemaMs`. V8 stops code of this very thread, a regular expression that
+ * Runs a task that gives up after `ms`. V8 stops code of this very thread, a regular expression that
  * backtracks and a compile without end among it: that is the one bound that holds whatever a schema says. (What it does
  * not bound: the moment until then, in which nothing else runs here. A schema comes from a build that is trusted to run
  * as a module, so that is an accident, not an attack.) State the task was changing must be thrown away afterwards.
  */
-function briefly<T> (task: () => T): T {
+function briefly<T> (task: () => T, ms: number): T {
   room.task = task
   try {
-    return runTask.runInContext(room, { timeout: limits.schemaMs }) as T
+    return runTask.runInContext(room, { timeout: ms }) as T
   } finally {
     room.task = undefined
   }
@@ -80,11 +80,11 @@ function compile (schema: JsonSchema): Check {
     if (grammar.validateSchema(schema) !== true) throw new BadSchema(`is no valid JSON Schema: ${grammar.errorsText(grammar.errors?.slice(0, 1), { dataVar: 'it' })}`)
     // An instance of its own: an $id never meets another schema's, and one that ran out of time leaves nothing behind.
     return newAjv(dialects.get(dialect)!, { validateSchema: false }).compile(schema)
-  })
+  }, limits.schemaCompileMs)
   if (Object.hasOwn(validate, '$async')) throw new BadSchema('says $async, which is not read here: leave it out')
   return (value) => {
     try {
-      if (briefly(() => validate(value))) return undefined
+      if (briefly(() => validate(value), limits.schemaMs)) return undefined
     } catch (error) {
       // A schema may refer to itself without end, or hold a pattern too large to run.
       const why = ranOut(error) ? `took longer than ${limits.schemaMs} ms: look for a pattern that backtracks` : 'does not come to an end'
@@ -116,7 +116,7 @@ export function checkOf (schema: JsonSchema): Check {
       known = { check: compile(schema) }
     } catch (error) {
       // Not remembered: another time the machine may be less busy.
-      if (ranOut(error)) throw new BadSchema(`took longer than ${limits.schemaMs} ms to compile: make it smaller`)
+      if (ranOut(error)) throw new BadSchema(`took longer than ${limits.schemaCompileMs} ms to compile: make it smaller`)
       known = { bad: error instanceof BadSchema ? error : new BadSchema(`does not compile: ${printable(messageOf(error), 200)}`) }
     }
     compiled.set(text, known)
