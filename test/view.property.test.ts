@@ -35,7 +35,7 @@ t.test('whatever happens: never back, no doubles, never silently stale; and all 
     await driver.pass(driver.convergesMs + 2 * limits.viewTickMs, 'all')
     await driver.expectConverged()
     await expectNothingLeft(driver)
-  }), runs(200))
+  }), runs(120))
 })
 
 t.test('no gap: where nothing fails each change is handed at once, or after the pause that a late answer costs; nobody is told stale', patience, async () => {
@@ -47,7 +47,7 @@ t.test('no gap: where nothing fails each change is handed at once, or after the 
     await driver.pass(limits.reaskLaggingMs + limits.viewTickMs, 'all')
     await driver.expectConverged()
     if (driver.ledger.stales > 0) throw new Error('a watch was told that it is stale')
-  }), runs(300))
+  }), runs(200))
 })
 
 t.test('quiet values cost the probe alone, and nobody is told anything', patience, async () => {
@@ -60,7 +60,7 @@ t.test('quiet values cost the probe alone, and nobody is told anything', patienc
     await driver.pass(silences * limits.probeAfterMs, 'all')
     if (driver.ledger.asks - asks > silences) throw new Error(`${driver.ledger.asks - asks} asks in ${silences} times 5 s`)
     if (driver.frames !== frames) throw new Error('something was told though nothing moved')
-  }), runs(60))
+  }), runs(30))
 })
 
 t.test('an outage: it is told in time, and all is current again a pause after it ends', patience, async () => {
