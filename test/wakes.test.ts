@@ -1,12 +1,10 @@
-/** Keys wake take-ins: which wakes whom, and that none is lost however the bus comes and goes (case R4). */
+/** Keys wake take-ins: which wakes whom, and what a start or a bus that is heard again looks at. */
 import t from 'tap'
-import { fp, mesh, sampleManifest, type Mesh } from './support/bus/buckets.js'
+import { fp, sampleManifest, type Mesh } from './support/bus/buckets.js'
 import { proxy } from './support/bus/proxy.js'
-import type { Gateway } from './support/gateway.js'
-import { startGateway } from './support/gateway.js'
+import { startGateway, type Gateway } from './support/gateway.js'
 import { keys, post, stage } from './support/take-in.js'
 import { eventually } from './support/until.js'
-import { http } from './support/wire/http.js'
 
 const auto = { TAKE_IN: 'auto' }
 
@@ -99,75 +97,4 @@ t.test('a start looks at every module once, the broker module first, and takes i
   await eventually('it looked', () => wokenBy(third, 'start').length === 4)
   await third.stop()
   t.same(spy.writes.slice(from).filter(({ bucket }) => bucket !== 'takeins'), [])
-})
-
-t.test('R4: a server that is killed and started again under the watches costs no wake, and leaves no consumer behind', async (t) => {
-  const { server, buckets, gateway } = await stage(t, { env: auto })
-  await buckets.hold('m1')
-  await buckets.assign('m1', ['n1'])
-  await buckets.trunk('m1', 'a')
-  const outcome = async () => (await buckets.get('takeins', 'm1'))?.outcome
-  await eventually('m1 waits for its build', async () => await outcome() === 'waiting')
-  /** A write that is made again until the server, just back, has taken it. */
-  const surely = (what: string, write: () => Promise<unknown>) => eventually(what, () => write().catch(() => undefined), 10_000)
-  const consumers = async () => {
-    let count = 0
-    for (const bucket of ['trunk', 'builds', 'settings', 'inventory', 'compositions', 'grants', 'takeins']) {
-      count += (await buckets.jsm.streams.info(`KV_mesh_${bucket}`)).state.consumer_count
-    }
-    return count
-  }
-  await eventually('four watches', async () => await consumers() === 4)
-
-  await server.kill()
-  await server.start()
-  await surely('the key is written at once', () => buckets.done('m1', 'a'))
-  await eventually('and the build is taken in', () => isTakenIn(buckets, 'm1', 'a').catch(() => undefined), 10_000)
-
-  for (let restart = 0; restart < 6; restart++) {
-    await server.kill()
-    await server.start()
-  }
-  await surely('a trunk value', () => buckets.trunk('m1', 'b'))
-  await surely('a done key', () => buckets.done('m1', 'b'))
-  await eventually('a new build is taken in', () => isTakenIn(buckets, 'm1', 'b').catch(() => undefined), 10_000)
-  await eventually('as many consumers as watches', async () => await consumers() === 4, 10_000)
-  await gateway.ready()
-
-  gateway.log.length = 0
-  await buckets.put('settings', 'm1', { port: 1 })
-  await eventually('a write wakes', () => wokenBy(gateway, 'key settings m1').length === 1)
-  t.match(await buckets.composition('n1', 'm1'), { fp: fp('b'), config: { port: 1 } })
-  t.equal(gateway.logged(/key settings m1/).length, 1, 'one take-in')
-})
-
-t.test('a bucket that was deleted and made again is read anew; while one is missing nothing is made or taken in', async (t) => {
-  const on = await stage(t, { env: auto })
-  const { buckets, nc, gateway, spy } = on
-  await buckets.ready('m1', 'a', ['n1'])
-  await eventually('m1 is taken in', () => isTakenIn(buckets, 'm1', 'a'))
-  await buckets.done('m1', 'b')
-
-  // Gone and back in a moment: nobody saw it missing, and its first value counts.
-  await buckets.jsm.streams.delete('KV_mesh_trunk')
-  const remade = await mesh(nc)
-  await remade.trunk('m1', 'b')
-  await eventually('the first value of the new bucket is taken in', () => isTakenIn(buckets, 'm1', 'b'), 15_000)
-
-  // Missing for a while.
-  await buckets.jsm.streams.delete('KV_mesh_compositions')
-  const notReady = await eventually('the gateway is not ready', async () => {
-    const answer = await http(gateway.opsPort, 'GET', '/readyz')
-    return answer.status === 503 && answer
-  }, 15_000)
-  t.match(notReady.json, { ready: false, buckets: false, missing: ['compositions'] })
-  const from = spy.writes.length
-  t.match(await post(on, 'm1'), { status: 503, headers: { 'retry-after': /^\d+$/ }, json: { type: 'urn:mesh-gateway:problem:unavailable', detail: /mesh_compositions\. Restore/ } })
-  await buckets.put('settings', 'm1', { port: 7 })
-  t.same(spy.writes.slice(from).map(({ bucket }) => bucket), ['settings'], 'nothing is composed')
-  await t.rejects(buckets.jsm.streams.info('KV_mesh_compositions'), /not found/)
-  await mesh(nc)
-  await gateway.ready(15_000)
-  const back = await eventually('what was lost is composed again, with what was set meanwhile', () => buckets.composition('n1', 'm1'), 15_000)
-  t.match(back, { fp: fp('b'), config: { port: 7 } })
 })
