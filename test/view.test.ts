@@ -237,7 +237,7 @@ t.test('a silent provisioner is probed after 5 s; when it is gone all is in doub
   t.ok(held.view.inDoubt)
   t.same(watches.map(({ told }) => told), ['a', 'b', 'c'].map((key) => [`"${key}"`, 'stale']))
   t.equal(held.view.peek(named('idle')), undefined)
-  t.equal(held.view.counts.doubts, 1)
+  t.equal(held.view.doubts, 1)
 
   const from = held.questions.length
   const times: number[] = []

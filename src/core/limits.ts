@@ -44,6 +44,10 @@ export const limits = {
   unwatchedMs: 60_000,
   /** Silence of the provisioner after which one value is asked to see that it lives: DESIGN section 2. */
   probeAfterMs: 5000,
+  /** Nobody answering one value is looked into at most this often: a module that is nowhere must not make the others be asked. */
+  suspectMs: 1000,
+  /** How often values that leave by their age are looked for. */
+  purgeMs: 1000,
   /** An answer older than what was heard or handed is the truth after this long: the bucket was rewound (DESIGN section 4). */
   rewoundAfterMs: 5000,
   /** First and longest pause between asks of a value that is not answered; each is drawn with jitter. */

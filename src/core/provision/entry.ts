@@ -56,6 +56,9 @@ export class Entry {
   get watched (): boolean { return this.watchers.size > 0 }
   get waitedFor (): boolean { return this.waiters.length > 0 || this.later.length > 0 }
 
+  /** Somebody watches it, waits for it, or it is being asked. */
+  get wanted (): boolean { return this.watched || this.waitedFor || this.ask !== undefined }
+
   /** It is no longer known current; `until` is when it last was. */
   lose (until: number): void {
     if (!this.current) return

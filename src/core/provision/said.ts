@@ -19,5 +19,12 @@ export function saidOf (answer: Answer): Said {
   return { id, etag: `"${id}"`, bytes: answer.bytes }
 }
 
+/** What an answer says: the same object where it says the same again, so that whoever holds it need not compare. */
+export function saidAgain (before: Said | undefined, answer: Answer): Said {
+  const said = saidOf(answer)
+  // Two refusals with one reason are no change to a watch, but a get answers with the present one's code.
+  return before && said.id === before.id && ('code' in said ? said.code : 0) === ('code' in before ? before.code : 0) ? before : said
+}
+
 /** The id in an ETag as a client hands it back, with its quotes or without. */
 export const idOfEtag = (etag: string): string => /^"(.*)"$/.exec(etag)?.[1] ?? etag
