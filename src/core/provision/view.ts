@@ -296,5 +296,7 @@ export class View implements Hearing {
   }
 }
 
+const late = (): MeshError => new MeshError('timeout', 'the provisioner did not answer in time')
+
 const asMeshError = (error: unknown): MeshError =>
   error instanceof MeshError ? error : new MeshError('internal', 'the gateway failed to ask', { cause: error })
