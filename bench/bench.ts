@@ -2,7 +2,7 @@
  * Measures the gateway against yardsticks that run in the same minutes: `npm run bench`. Prints a table, writes
  * bench/results.json, and asserts nothing: figures of a shared machine are for reading. See docs/performance.md.
  */
-import { mkdirSync, writeFileSync } from 'node:fs'
+import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join, resolve } from 'node:path'
 import { parseArgs } from 'node:util'
 import { judge, type Measured } from './bars.js'
@@ -12,23 +12,35 @@ import { get } from './figures/get.js'
 import { idle, mute } from './figures/memory.js'
 import { takeIn } from './figures/take-in.js'
 import { machine } from './machine.js'
-import { machineLine, markdown, table } from './report.js'
+import { asMarkdown, asTable, machineLine } from './report.js'
 import { Stage } from './stage.js'
 
 const figures: Record<string, (stage: Stage) => Promise<Measured[]>> = { get, asks, fanout, idle, mute, 'take-in': takeIn }
 const names = Object.keys(figures)
+// From dist, where this is compiled to.
+const root = join(import.meta.dirname, '../..')
 
 const usage = `npm run bench -- [options]
   --quick         shorter rounds and fewer watchers, about a minute: whether it works, not figures
   --only A,B      some of ${names.join(', ')}
   --markdown      prints the table in Markdown
+  --docs          the same, and puts it into docs/performance.md
   --profile DIR   writes CPU profiles of the gateways to DIR (figures are then slower)`
 
 const say = (line: string): void => { process.stderr.write(`bench: ${line}\n`) }
 
-function readArguments (): { quick: boolean, only: string[], asMarkdown: boolean, profiles: string | undefined } {
+interface Arguments { quick: boolean, only: string[], markdown: boolean, docs: boolean, profiles: string | undefined }
+
+function readArguments (): Arguments {
   const { values } = parseArgs({
-    options: { quick: { type: 'boolean' }, only: { type: 'string' }, markdown: { type: 'boolean' }, profile: { type: 'string' }, help: { type: 'boolean' } }
+    options: {
+      quick: { type: 'boolean', default: false },
+      only: { type: 'string' },
+      markdown: { type: 'boolean', default: false },
+      docs: { type: 'boolean', default: false },
+      profile: { type: 'string' },
+      help: { type: 'boolean' }
+    }
   })
   if (values.help) {
     process.stdout.write(`${usage}\n`)
@@ -37,11 +49,22 @@ function readArguments (): { quick: boolean, only: string[], asMarkdown: boolean
   const only = values.only?.split(',').map((name) => name.trim()) ?? names
   const unknown = only.find((name) => !names.includes(name))
   if (unknown !== undefined) throw new Error(`--only names ${unknown}, but it takes ${names.join(', ')}, separated by commas`)
-  return { quick: values.quick ?? false, only, asMarkdown: values.markdown ?? false, profiles: values.profile && resolve(values.profile) }
+  const { quick, docs } = values
+  if (docs && (quick || values.only !== undefined)) throw new Error('--docs takes a whole run: leave --quick and --only out')
+  return { quick, only, markdown: values.markdown || docs, docs, profiles: values.profile && resolve(values.profile) }
+}
+
+/** Puts the table of a run between its marks. */
+function putIntoDocs (text: string): void {
+  const file = join(root, 'docs', 'performance.md')
+  const marks = /(<!-- run: begin -->\n)[^]*(\n<!-- run: end -->)/
+  const page = readFileSync(file, 'utf8')
+  if (!marks.test(page)) throw new Error(`${file} has no marks for the table of a run`)
+  writeFileSync(file, page.replace(marks, (_, begin: string, end: string) => begin + text + end))
 }
 
 async function main (): Promise<void> {
-  const { quick, only, asMarkdown, profiles } = readArguments()
+  const { quick, only, markdown, docs, profiles } = readArguments()
   if (process.platform !== 'linux') throw new Error(`CPU time and memory are read from /proc, which ${process.platform} does not have: run it on Linux`)
   if (profiles) mkdirSync(profiles, { recursive: true })
   const of = machine()
@@ -58,9 +81,10 @@ async function main (): Promise<void> {
   } finally {
     await stage.strike()
   }
-  process.stdout.write(`${asMarkdown ? markdown(measured, of) : table(measured)}\n`)
-  const file = join(import.meta.dirname, '../../bench/results.json')
-  writeFileSync(file, `${JSON.stringify({ machine: of, quick, figures: measured.map((one) => ({ ...one, verdict: judge(one) })) }, null, 2)}\n`)
+  const text = markdown ? asMarkdown(measured, of) : asTable(measured)
+  process.stdout.write(`${text}\n`)
+  if (docs) putIntoDocs(text)
+  writeFileSync(join(root, 'bench', 'results.json'), `${JSON.stringify({ machine: of, quick, figures: measured.map((one) => ({ ...one, verdict: judge(one) })) }, null, 2)}\n`)
 }
 
 for (const signal of ['SIGINT', 'SIGTERM'] as const) process.once(signal, () => process.exit(1))

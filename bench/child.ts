@@ -32,11 +32,14 @@ export async function end (child: ChildProcess, signal: NodeJS.Signals = 'SIGTER
 
 const ticksPerSecond = 100
 
-/** CPU time that a process took so far, all its threads, user and system, in µs (in steps of 10 ms). */
-export function cpuMicroseconds (pid: number): number {
+export interface CpuTime { user: number, kernel: number }
+
+/** CPU time that a process took since a time before, all its threads together, in µs (in steps of 10 ms). */
+export function cpuTime (pid: number, before: CpuTime = { user: 0, kernel: 0 }): CpuTime {
   // The name of the program, in parentheses, may hold blanks: the numbers begin after it.
   const fields = readFileSync(`/proc/${pid}/stat`, 'utf8').split(') ')[1]!.split(' ')
-  return (Number(fields[11]) + Number(fields[12])) * 1e6 / ticksPerSecond
+  const [user = 0, kernel = 0] = fields.slice(11, 13).map((ticks) => Number(ticks) * 1e6 / ticksPerSecond)
+  return { user: user - before.user, kernel: kernel - before.kernel }
 }
 
 /** Memory that a process holds now (resident set), in bytes. */

@@ -24,7 +24,7 @@ function cells (measured: Measured): string[] {
 
 const heads = ['figure', 'measured', 'rounds', 'must', 'goal', '', 'gateway', 'yardstick']
 
-export function markdown (all: readonly Measured[], of: Machine): string {
+export function asMarkdown (all: readonly Measured[], of: Machine): string {
   const row = (of: readonly string[]): string => `| ${of.join(' | ')} |`
   return [
     `${machineLine(of)}`, '',
@@ -33,7 +33,7 @@ export function markdown (all: readonly Measured[], of: Machine): string {
   ].join('\n')
 }
 
-export function table (all: readonly Measured[]): string {
+export function asTable (all: readonly Measured[]): string {
   const rows = [heads, ...all.map(cells)]
   const widths = heads.map((_, column) => Math.max(...rows.map((row) => row[column]!.length)))
   const lines = rows.map((row) => row.map((cell, column) => cell.padEnd(widths[column]!)).join('  ').trimEnd())

@@ -4,7 +4,7 @@ import { setTimeout as pause } from 'node:timers/promises'
 import type { GetLoadCommands } from '../actors/get-load.js'
 import type { WatchersCommands } from '../actors/watchers.js'
 import type { Measured } from '../bars.js'
-import { Actor, cpuMicroseconds } from '../child.js'
+import { Actor, cpuTime } from '../child.js'
 import { getRequest, value, type Gateway, type Stage } from '../stage.js'
 import { median, quantile } from '../statistics.js'
 import { alternate, milliseconds, number, ratio } from './rounds.js'
@@ -77,10 +77,11 @@ export async function fanout (stage: Stage): Promise<Measured[]> {
   }
   await some(ours, 10)()
   await some(theirs, 10)()
-  const before = cpuMicroseconds(gateway.pid)
+  const before = cpuTime(gateway.pid)
   const times = quick ? 10 : 50
   const samples = await alternate(quick ? 2 : 5, { ours: some(ours, times), theirs: some(theirs, times) })
-  const cpu = (cpuMicroseconds(gateway.pid) - before) / samples.ours.flat().length
+  const { user, kernel } = cpuTime(gateway.pid, before)
+  const cpu = (user + kernel) / samples.ours.flat().length
 
   const beside = await besideGets(stage, gateway, headers, ours)
   await Promise.all([gateway.stop(), watchers.end()])

@@ -2,7 +2,7 @@
 import type { GetLoadCommands } from '../actors/get-load.js'
 import type { YardstickCommands } from '../actors/yardstick.js'
 import type { Measured } from '../bars.js'
-import { Actor, cpuMicroseconds } from '../child.js'
+import { Actor, cpuTime } from '../child.js'
 import { getRequest, node, value, type Stage } from '../stage.js'
 import { median } from '../statistics.js'
 import { number, ratio } from './rounds.js'
@@ -15,7 +15,8 @@ const warmRequests = 30_000
 const warmTurns = 6
 
 interface Target { port: number, pid: number, request: string, status: number }
-interface Round { perSecond: number, cpu: number, share: number }
+/** CPU times are µs a request, the share is of one core. */
+interface Round { perSecond: number, cpu: number, user: number, share: number }
 
 async function etagOf (port: number, authorization: string): Promise<string> {
   const response = await fetch(`http://127.0.0.1:${port}${path}`, { headers: { authorization } })
@@ -30,10 +31,12 @@ export async function get (stage: Stage): Promise<Measured[]> {
   const load = await Actor.start<GetLoadCommands>('get-load')
   await stage.provisioner.call('set', { module, key, text: JSON.stringify(value) })
   const measure = async ({ pid, ...target }: Target, ms: number): Promise<Round & { requests: number }> => {
-    const before = cpuMicroseconds(pid)
+    const before = cpuTime(pid)
     const { requests, seconds } = await load.call('closed', { ...target, connections, ms })
-    const spent = cpuMicroseconds(pid) - before
-    return { requests, perSecond: requests / seconds, cpu: spent / requests, share: spent / seconds / 1e6 }
+    const { user, kernel } = cpuTime(pid, before)
+    return {
+      requests, perSecond: requests / seconds, cpu: (user + kernel) / requests, user: user / requests, share: (user + kernel) / seconds / 1e6
+    }
   }
   /** Measures once the compiler has seen it all, which takes requests, not time. */
   const round = async (target: Target): Promise<Round> => {
@@ -81,12 +84,14 @@ async function servers (stage: Stage): Promise<{ targets: Targets, end: () => Pr
   }
 }
 
-const said = (rounds: Round[]): string =>
-  `${number(median(rounds.map(({ cpu }) => cpu)), 1)} µs CPU a GET, ${number(median(rounds.map(({ perSecond }) => perSecond)))}/s`
+const said = (rounds: Round[]): string => {
+  const of = (member: keyof Round, digits: number): string => number(median(rounds.map((round) => round[member])), digits)
+  return `${of('cpu', 1)} µs CPU a GET (${of('user', 1)} of them user), ${of('perSecond', 0)}/s`
+}
 
 /**
- * How many GETs a server answers with the same CPU time, against the yardstick. Not GETs a second: on two cores the generator
- * needs about as much as bare Fastify does, so a rate says as much of the generator as of the server, and flatters the slower one.
+ * How many GETs a server answers with the same CPU time, against the yardstick. While the server has a core to itself GETs a second
+ * say the same; where it has not, a rate says as much of the generator and of whatever else runs, and flatters the slower one.
  */
 function compared (bar: Measured['bar'], ours: Round[], yardstick: Round[]): Measured {
   const rate = ratio(ours.map(({ perSecond }) => perSecond), yardstick.map(({ perSecond }) => perSecond))
