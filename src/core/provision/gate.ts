@@ -10,7 +10,7 @@ export class Gate {
   /** Runs `work` when it is its turn. Rejects with `overloaded` where the queue is full, else as `work` does. */
   async through<T> (work: () => Promise<T>): Promise<T> {
     if (this.#inside >= this.most) {
-      if (this.#queue.length >= this.queued) throw new MeshError('overloaded', 'too many questions wait for the provisioner: try again in a moment')
+      if (this.#queue.length >= this.queued) throw new MeshError('overloaded', 'too much waits for its turn already: try again in a moment')
       await new Promise<void>((resolve) => this.#queue.push(resolve))
     } else this.#inside++
     try {

@@ -9,7 +9,7 @@ import type { Composition } from '../../schemas/composition.js'
 import type { Registered } from '../../schemas/inventory.js'
 import { each } from './each.js'
 import type { Inventory, Standing } from './inventory.js'
-import type { Composed, NodesOf } from './take.js'
+import { PartlyComposed, type Composed, type NodesOf } from './take.js'
 
 /** Where a module runs and where it still stands (DESIGN section 3.5). */
 export async function readNodes (inventory: Inventory, module: string): Promise<NodesOf> {
@@ -125,7 +125,7 @@ export async function composeNodes (
   // A node that fails does not keep the others from what is theirs.
   await each(nodes.assigned.filter((node) => !isHolder(node, module)), (node) => attempt(node, write(node, module, false)))
   if (nodes.assignment !== 'absent') await each(nodes.left, (node) => attempt(node, clear(node)))
-  if (problems.length > 0) throw new Error(problems.sort().join('; '))
+  if (problems.length > 0) throw new PartlyComposed(problems.sort().join('; '), written.sort())
 
   await each(await boundTo(inventory, module), async ({ node, of }) => {
     if (isHolder(node, of)) return

@@ -34,6 +34,13 @@ export interface Composed {
   written: string[]
 }
 
+/** A compose that failed on a node, after it wrote others: what is done is said all the same. */
+export class PartlyComposed extends Error {
+  override readonly name = 'PartlyComposed'
+
+  constructor (message: string, readonly written: readonly string[]) { super(message) }
+}
+
 export interface Steps {
   /** Whether the catalogue holds the module, an operator removed it, or it was never there. */
   held (module: string): Promise<'held' | 'removed' | 'absent'>
@@ -122,6 +129,7 @@ export async function take (module: string, steps: Steps, { now, progress }: Tak
       return got
     } catch (error) {
       ended(messageOf(error))
+      if (error instanceof PartlyComposed) result.composed.push(...error.written.filter((node) => !result.composed.includes(node)))
       throw new StepFailed(step, result, error)
     }
   }
