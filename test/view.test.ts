@@ -328,7 +328,7 @@ t.test('at most 64 asks are in flight, and those that wait for their turn are an
   let open: () => void = () => undefined
   const first = gate.through(() => new Promise<void>((resolve) => { open = resolve }))
   const second = gate.through(async () => 2)
-  await t.rejects(gate.through(async () => 3), /too many questions wait/, 'a queue has an end')
+  await t.rejects(gate.through(async () => 3), /too much waits for its turn/, 'a queue has an end')
   open()
   await first
   t.equal(await second, 2)
