@@ -57,10 +57,11 @@ function readArguments (): Arguments {
 /** Puts the table of a run between its marks. */
 function putIntoDocs (text: string): void {
   const file = join(root, 'docs', 'performance.md')
-  const marks = /(<!-- run: begin -->\n)[^]*(\n<!-- run: end -->)/
+  const [begin, end] = ['<!-- run: begin -->', '<!-- run: end -->']
   const page = readFileSync(file, 'utf8')
-  if (!marks.test(page)) throw new Error(`${file} has no marks for the table of a run`)
-  writeFileSync(file, page.replace(marks, (_, begin: string, end: string) => begin + text + end))
+  const [from, to] = [page.indexOf(begin), page.indexOf(end)]
+  if (from === -1 || to < from) throw new Error(`${file} lacks the lines ${begin} and ${end}, between which the table goes`)
+  writeFileSync(file, `${page.slice(0, from)}${begin}\n${text}\n${page.slice(to)}`)
 }
 
 async function main (): Promise<void> {

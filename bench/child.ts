@@ -46,10 +46,11 @@ export function cpuTime (pid: number, before: CpuTime = { user: 0, kernel: 0 }):
 export const residentBytes = (pid: number): number =>
   Number(/^VmRSS:\s+(\d+) kB$/m.exec(readFileSync(`/proc/${pid}/status`, 'utf8'))?.[1]) * 1024
 
-/** The resident set once it stands still, or after ten seconds: garbage of what went before is gone, or at least no longer grows. */
+/** The resident set of a gateway that `collects`, without garbage: once it stands still, or after ten seconds. */
 export async function settledBytes (pid: number): Promise<number> {
   let last = residentBytes(pid)
-  for (let looks = 0, still = 0; looks < 20 && still < 4; looks++) {
+  for (let looks = 0, still = 0; looks < 20 && still < 3; looks++) {
+    process.kill(pid, 'SIGUSR2')
     await pause(500)
     const now = residentBytes(pid)
     still = Math.abs(now - last) < 256 * 1024 ? still + 1 : 0

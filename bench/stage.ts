@@ -4,6 +4,7 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { setTimeout as pause } from 'node:timers/promises'
+import { pathToFileURL } from 'node:url'
 import { loadConfig } from '../src/config.js'
 import { findNatsServer, howToGetNatsServer } from '../src/dev/nats-binary.js'
 import { freePort } from '../src/dev/ports.js'
@@ -72,13 +73,17 @@ websocket { listen: "127.0.0.1:${this.websocketPort}", no_tls: true, compression
     await nc.close()
   }
 
-  /** Starts a gateway and waits until it is ready. Its log is at `warn`: one line a request would be measured with it. */
-  async gateway (env: Record<string, string> = {}): Promise<Gateway> {
+  /**
+   * Starts a gateway and waits until it is ready. Its log is at `warn`: one line a request would be measured with it. With
+   * `collects` it can be told to collect its garbage.
+   */
+  async gateway (env: Record<string, string> = {}, { collects = false } = {}): Promise<Gateway> {
     await this.token({ role: 'module', name: 'any' }) // makes the keys where there are none
     const port = await freePort()
     const { profiles } = this.options
     const profiling = profiles === undefined ? [] : ['--cpu-prof', `--cpu-prof-dir=${profiles}`]
-    const child = run(process.execPath, [...profiling, program, 'serve'], {
+    const collecting = collects ? ['--expose-gc', `--import=${pathToFileURL(join(import.meta.dirname, 'collect.js')).href}`] : []
+    const child = run(process.execPath, [...profiling, ...collecting, program, 'serve'], {
       NODE_ENV: 'production',
       PORT: String(port),
       NATS_URL: this.url,

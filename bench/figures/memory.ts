@@ -26,18 +26,17 @@ export async function idle (stage: Stage): Promise<Measured[]> {
   const key = 'value'
   await provisioner.call('set', { module, key, text: JSON.stringify(value) })
   const token = await stage.token({ role: 'module', name: module })
-  const gateway = await stage.gateway()
+  const gateway = await stage.gateway({}, { collects: true })
   const watchers = await Actor.start<WatchersCommands>('watchers')
   const open = (group: string, count: number) => watchers.call('open', opening(gateway, token, group, Array(count).fill(key)))
-  // The code for all this is compiled, and the heap has its size, before anything is compared.
-  await open('before', quick ? 300 : 1000)
-  await watchers.call('close', 'before')
-
+  // The first thousands also make the collector's room for the young grow, once, to its full size: they are in the base.
   const step = quick ? 500 : 1500
-  const points: Array<[number, number]> = [[0, await settledBytes(gateway.pid)]]
+  const base = 2 * step
+  await open('idle', base)
+  const points: Array<[number, number]> = [[base, await settledBytes(gateway.pid)]]
   for (let n = 1; n <= 3; n++) {
     await open('idle', step)
-    points.push([n * step, await settledBytes(gateway.pid)])
+    points.push([base + n * step, await settledBytes(gateway.pid)])
   }
   await Promise.all([gateway.stop(), watchers.end()])
   const each = points.slice(1).map(([x, y], n) => (y - points[n]![1]) / (x - points[n]![0]) / 1024)
@@ -50,7 +49,7 @@ export async function idle (stage: Stage): Promise<Measured[]> {
   }]
 }
 
-const mutes = 4
+const mutes = 8
 const changes = 1000
 const changeBytes = 64 * 1024
 /** A client that reads nothing answers no ping, either: the first comes after 25 s, and 10 s later it is ended. */
@@ -63,21 +62,25 @@ export async function mute (stage: Stage): Promise<Measured[]> {
   const keys = Array.from({ length: mutes }, (_, n) => `large-${n}`)
   for (const key of keys) await provisioner.call('set', { module, key, text: '""' })
   const token = await stage.token({ role: 'module', name: module })
-  // Held for longer than the default, which would close them and give the memory back.
-  const gateway = await stage.gateway({ SLOW_CLIENT_MS: '3600000' })
+  const gateway = await stage.gateway({
+    // Held for longer than the default, which would close them and give the memory back.
+    SLOW_CLIENT_MS: '3600000',
+    // The C library gives back a freed frame at once: room that it kept from before would hide what the clients hold.
+    MALLOC_MMAP_THRESHOLD_: '32768'
+  }, { collects: true })
   const watchers = await Actor.start<WatchersCommands>('watchers')
-  const change = () => provisioner.call('changeOften', { module, keys, times, bytes: changeBytes })
-  // Clients that read, the same changes twice: what the changes themselves leave behind is in the base.
+  const change = (count: number) => provisioner.call('changeOften', { module, keys, times: count, bytes: changeBytes })
+  // Clients that read, as many changes in two goes: what the changes themselves leave behind is in the base.
   await watchers.call('open', opening(gateway, token, 'reads', keys))
-  await change()
-  await change()
+  await change(times / 2)
+  await change(times / 2)
   const before = await settledBytes(gateway.pid)
   const opened = performance.now()
   await watchers.call('open', opening(gateway, token, 'mute', keys))
   await watchers.call('mute', 'mute')
   let peak = 0
   const looking = setInterval(() => { peak = Math.max(peak, residentBytes(gateway.pid)) }, 100)
-  await change()
+  await change(times)
   clearInterval(looking)
   const after = await settledBytes(gateway.pid)
   const held = (performance.now() - opened) / 1000
