@@ -72,7 +72,7 @@ t.test('the example is written as builder, indexer and operators would, once, an
   t.notOk(await kv.entry('builds', `done.reports.${reports.fp}`), 'not built')
 
   t.same(await applyMesh(store, file, folder), [], 'nothing differs')
-  t.same(sayWrote([]), ['nothing to write: the buckets are as described'])
+  t.same(sayWrote([]), ['nothing to write: what the file names stands as described; what it does not name is left as it is'])
 
   // A take-in registered it, an operator set a value, and the seed is on its node alone.
   await kv.registered('billing', 'b')

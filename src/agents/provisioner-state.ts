@@ -102,7 +102,7 @@ export class ProvisionerState {
   #heldOr (module: string): Held | Reply & { code: number } {
     if (!isName(module)) return { code: 400, reason: 'the module in the subject has no valid name' }
     const held = this.#now.held.get(module)
-    if (!held) return { code: 403, reason: `module ${module} is not on node ${this.node}` }
+    if (!held) return { code: 403, reason: `module ${module} has no composition on node ${this.node}: it is not assigned there, or was not taken in yet` }
     return held.broken === undefined ? held : { code: 500, reason: held.broken }
   }
 

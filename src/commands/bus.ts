@@ -2,7 +2,6 @@
 import { connect, type NatsConnection } from 'nats'
 import { existsSync } from 'node:fs'
 import { ConfigError, type Environment } from '../config.js'
-import { limits } from '../core/limits.js'
 import { seedFile } from '../dev/seeds.js'
 import { busOptions } from '../nats/connection.js'
 
@@ -21,7 +20,7 @@ export async function onBus<T> (config: Environment, name: string, act: (nc: Nat
   const reached = withBus(config)
   let nc: NatsConnection
   try {
-    nc = await connect({ ...await busOptions(reached, name), waitOnFirstConnect: false, ignoreAuthErrorAbort: false, timeout: limits.connectMs })
+    nc = await connect({ ...await busOptions(reached, name), ignoreAuthErrorAbort: false })
   } catch (error) {
     throw new ConfigError(`the bus at ${reached.NATS_URL} does not take the connection (${(error as Error).message})`)
   }

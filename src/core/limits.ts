@@ -103,6 +103,8 @@ export const limits = {
    * Checking one value: a pattern such as `(a+)+$` can take years over 50 characters. The event loop waits that long at worst.
    */
   schemaMs: 500,
+  /** Tries of a check that ran out of time while the process had none. */
+  schemaTries: 5,
   /** Compiling a schema, once: a busy machine still finishes an honest one. */
   schemaCompileMs: 3000,
   /** Compiled schemas that are remembered; the least recently used leaves. */

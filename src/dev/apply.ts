@@ -115,7 +115,7 @@ const inShort = (key: string): string => key.split('.').map((token) => isFingerp
 
 /** What was written, in a few lines. */
 export function sayWrote (wrote: readonly Wrote[]): string[] {
-  if (wrote.length === 0) return ['nothing to write: the buckets are as described']
+  if (wrote.length === 0) return ['nothing to write: what the file names stands as described; what it does not name is left as it is']
   const buckets = [...new Set(wrote.map(({ bucket }) => bucket))]
   return buckets.map((bucket) => `wrote ${bucket}: ${wrote.filter((one) => one.bucket === bucket).map(({ key }) => inShort(key)).join(', ')}`)
 }

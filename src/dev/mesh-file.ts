@@ -4,7 +4,7 @@ import type { Static, TSchema } from '@sinclair/typebox'
 import { ValueErrorType, type ValueError } from '@sinclair/typebox/errors'
 import { Value } from '@sinclair/typebox/value'
 import { LineCounter, parseDocument, visit, type Document, type Node } from 'yaml'
-import { checkManifest } from '../core/compose/manifest.js'
+import { checkManifest, checkSetting, own } from '../core/compose/manifest.js'
 import { canonical, lostNumber, parseJson } from '../core/documents.js'
 import { messageOf } from '../core/errors.js'
 import { namePattern, printable, quoted, whyNoKey } from '../core/names.js'
@@ -84,7 +84,7 @@ function checked<S extends TSchema> (text: MeshText, schema: S, value: unknown):
   return value as Static<S>
 }
 
-/** What no schema says: keys, manifests, and that an assignment names a node once. */
+/** What no schema says: keys, manifests, and whether settings and bindings fit the manifests that stand in the same file. */
 function checkModules (text: MeshText, { modules = {} }: MeshDescription): void {
   for (const [module, { build, bindings = {}, settings = {} }] of Object.entries(modules)) {
     for (const [part, keys] of Object.entries({ bindings, settings })) {
@@ -94,10 +94,23 @@ function checkModules (text: MeshText, { modules = {} }: MeshDescription): void 
       }
     }
     if (!build) continue
+    const manifest = { ...build.manifest, module: build.manifest.module ?? module }
     try {
-      checkManifest(module, { ...build.manifest, module: build.manifest.module ?? module })
+      checkManifest(module, manifest)
     } catch (error) {
       throw text.error(['modules', module, 'build', 'manifest'], `cannot be taken in: ${messageOf(error)}`)
+    }
+    for (const [key, value] of Object.entries(settings)) {
+      const why = checkSetting(manifest, key, value)
+      if (why !== undefined) throw text.error(['modules', module, 'settings', key], `cannot stand: ${why}`)
+    }
+    for (const [key, to] of Object.entries(bindings)) {
+      const path = ['modules', module, 'bindings', key]
+      if (own(manifest.bound, key) === undefined) throw text.error(path, `binds nothing: the manifest of ${module} declares no bound key ${quoted(key)}`)
+      const offering = own(modules, to.module)?.build?.manifest
+      if (offering && !Object.hasOwn(offering.offers ?? {}, to.offer)) {
+        throw text.error([...path, 'offer'], `names the offer ${quoted(to.offer)}, but the manifest of ${to.module} here offers no such thing`)
+      }
     }
   }
 }

@@ -9,6 +9,16 @@ import { ProblemSchema } from '../schemas/problem.js'
 /** The description as YAML; anchors, which the library makes of shared parts, would be there by accident of the code. */
 export const descriptionYaml = (app: FastifyInstance): string => stringify(app.swagger(), { aliasDuplicateObjects: false, lineWidth: 120 })
 
+interface Described { paths?: Record<string, Record<string, { requestBody?: { required?: boolean } }>> }
+
+/** No body is the same as an empty object on every route that takes one, which a schema of the body cannot say. */
+function bodiesAreOptional<T> (document: T): T {
+  for (const path of Object.values((document as Described).paths ?? {})) {
+    for (const { requestBody } of Object.values(path)) if (requestBody) requestBody.required = false
+  }
+  return document
+}
+
 export default fp(async (app: FastifyInstance) => {
   app.addSchema(ProblemSchema)
   await app.register(swagger, {
@@ -38,6 +48,7 @@ export default fp(async (app: FastifyInstance) => {
         }
       }
     },
+    transformObject: (document) => bodiesAreOptional('openapiObject' in document ? document.openapiObject : {}),
     refResolver: { buildLocalReference: (json, _base, _fragment, i) => typeof json.$id === 'string' ? json.$id : `schema-${i}` }
   })
 }, { name: 'openapi' })

@@ -20,7 +20,6 @@ export async function busOptions (config: Environment, name: string): Promise<Co
   return {
     servers: natsServers(config),
     name,
-    waitOnFirstConnect: true,
     maxReconnectAttempts: -1,
     ignoreAuthErrorAbort: true,
     reconnectTimeWait: limits.reconnectMs,
@@ -47,7 +46,7 @@ export async function connectBus (
       const why = (error as Error).message
       if (why !== said) log?.warn({ why }, 'the bus does not take the connection; trying on')
       said = why
-      await new Promise((resolve) => setTimeout(resolve, limits.connectMs))
+      await new Promise((resolve) => setTimeout(resolve, limits.reconnectMs + limits.reconnectJitterMs * Math.random()))
       signal?.throwIfAborted()
     }
   }
