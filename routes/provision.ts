@@ -4,10 +4,12 @@ import type { FastifyReply, FastifyRequest } from 'fastify'
 import { MeshError } from '../src/core/errors.js'
 import type { ValueName } from '../src/core/names.js'
 import { askedValue, checkKind } from '../src/core/provision/asked.js'
+import type { Entry } from '../src/core/provision/entry.js'
 import { lastGood } from '../src/core/provision/last-good.js'
 import { principalOf } from '../src/http/auth.js'
 import { hasDirective, matchesWeakly, secondsOf } from '../src/http/conditional.js'
 import { EventStream, wantsEvents } from '../src/http/event-stream.js'
+import { sendBody } from '../src/http/value-body.js'
 import { sendJson } from '../src/http/json.js'
 import { unauthenticated } from '../src/identity/principal.js'
 import { OneOf } from '../src/schemas/common.js'
@@ -56,29 +58,30 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
         ...problemResponses('refused', 'not-declared', 'bad-answer', 'unavailable', 'timeout')
       }
     }
-  }, async (request, reply) => {
+  }, (request, reply) => {
     const name = askedValue(principalOf(request).name, request.params.kind, request.params.key)
     if (request.method === 'GET' && wantsEvents(request.headers.accept)) return openStream(request, reply, name)
     const asked = request.headers['cache-control']
     const noCache = hasDirective(asked, 'no-cache')
-    let entry = noCache ? undefined : view.peek(name)
-    if (!entry) {
-      try {
-        entry = await view.read(name, { noCache })
-      } catch (error) {
-        const last = lastGood(view.lastKnown(name), secondsOf(asked, 'stale-if-error'))
-        if (!last) throw error
-        return reply.headers({ ...cacheHeaders, etag: last.said.etag, age: last.ageS }).type('application/json; charset=utf-8').send(last.said.bytes)
-      }
-    }
-    const { said } = entry
+    const known = noCache ? undefined : view.peek(name)
+    // No promise where nothing is waited for: this is what most requests are.
+    if (known) return sendSaid(request, reply, known)
+    return view.read(name, { noCache }).then((entry) => sendSaid(request, reply, entry), (error: unknown) => {
+      const last = lastGood(view.lastKnown(name), secondsOf(asked, 'stale-if-error'))
+      if (!last) throw error
+      return sendBody(reply.headers({ ...cacheHeaders, etag: last.said.etag, age: last.ageS }), last.said)
+    })
+  })
+
+  /** What is said of a value that is known current. */
+  function sendSaid (request: FastifyRequest, reply: FastifyReply, { said }: Entry): FastifyReply {
     if (!said) throw new MeshError('unavailable', 'the value is not known')
     reply.headers(cacheHeaders)
     if ('refused' in said) throw new MeshError(said.code === 404 ? 'not-declared' : 'refused', said.refused)
     reply.header('etag', said.etag)
     if (matchesWeakly(request.headers['if-none-match'], said.etag)) return reply.code(304).send()
-    return reply.type('application/json; charset=utf-8').send(said.bytes)
-  })
+    return sendBody(reply, said)
+  }
 
   /** The value and each of its changes as events. A connection that lives ends with its credential, so an expired one opens none. */
   function openStream (request: FastifyRequest, reply: FastifyReply, name: ValueName): FastifyReply {

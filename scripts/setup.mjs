@@ -237,7 +237,7 @@ async function takeLock () {
  */
 export async function setUp ({ nats = true, build: wantBuild = false } = {}) {
   const [major, minor] = process.versions.node.split('.').map(Number)
-  if (major < 20 || (major === 20 && minor < 11)) throw new SetupError(`this is Node.js ${process.versions.node}, but it takes 20.11 or newer`)
+  if (major < 20 || (major === 20 && minor < 12)) throw new SetupError(`this is Node.js ${process.versions.node}, but it takes 20.12 or newer`)
   const steps = [
     [packagesNeeded, installPackages],
     ...(nats ? [[() => findNatsServer() === undefined, installNatsServer]] : []),

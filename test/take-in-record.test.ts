@@ -185,14 +185,13 @@ t.test('V5: an empty done key is a failed step, the real one wakes one take-in, 
   // The log of a process is read a moment after what it tells of.
   const logged = (outcome: string) => gateway.logged(/take-in: /).filter((line) => line.outcome === outcome).length
   await eventually('the failure is in the log', () => gateway.logged(/take-in failed/).length === 1)
-  const runs = gateway.logged(/take-in/).length
   await buckets.done('m1', 'a')
   await eventually('the real one is taken in', () => outcomes().at(-1) === 'taken-in')
   await buckets.delete('trunk', 'm1')
   await eventually('a deleted trunk value is none', () => outcomes().at(-1) === 'no-trunk')
   await eventually('the last is in the log', () => logged('no-trunk') > 0)
   t.equal(logged('taken-in'), 1)
-  t.equal(gateway.logged(/take-in/).length, runs + 2, 'one take-in each')
+  t.same(outcomes().slice(-2), ['taken-in', 'no-trunk'], 'one record each')
   t.ok(await buckets.composition('n1', 'm1'), 'and what stands stays')
 })
 

@@ -7,6 +7,8 @@ export const limits = {
   keyCodePoints: 256,
   /** A raw request target: a key of 256 four-byte characters, percent-encoded, takes 3,072, and its route a few more. */
   targetBytes: 8192,
+  /** A value up to this size is kept as text beside its bytes, which is quicker to send. */
+  textBytes: 4096,
   /** A request body; the largest that has a meaning is a setting. */
   bodyBytes: 1024 * 1024,
   /** Time to send a whole request: a slow sender must not hold a socket for ever. */

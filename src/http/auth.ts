@@ -2,7 +2,7 @@
 import type { FastifyInstance, FastifyRequest, onRequestHookHandler } from 'fastify'
 import fp from 'fastify-plugin'
 import { MeshError } from '../core/errors.js'
-import { credentialsOf } from '../identity/bearer.js'
+import { credentialsOf, onlyAuthorization } from '../identity/bearer.js'
 import type { Identity } from '../identity/identity.js'
 import type { Principal } from '../identity/principal.js'
 import type { Rates } from './rate.js'
@@ -45,11 +45,22 @@ export default fp(async (app: FastifyInstance, { identity, rates }: { identity: 
     return new MeshError('forbidden', `this is for ${list.format(roles.map((role) => `${role}s`))}, and the credential is of ${whose}`)
   }
 
+  // A client shows the same token with each request of a connection: what it proved then is known by one comparison of strings.
+  const shown = new WeakMap<object, { header: string, principal: Principal }>()
+
   app.decorate('only', (...roles: Role[]): onRequestHookHandler => (request, _reply, done) => {
-    const credentials = credentialsOf(request.raw.rawHeaders, { websocket: request.upgrade === 'websocket' })
+    const { rawHeaders, socket } = request.raw
+    const header = onlyAuthorization(rawHeaders)
+    const before = header === undefined ? undefined : shown.get(socket)
+    if (before && before.header === header && identity.stands(before.principal)) return done(admit(request, before.principal, roles))
+    const proved = (principal: Principal): void => {
+      if (header !== undefined) shown.set(socket, { header, principal })
+      done(admit(request, principal, roles))
+    }
+    const credentials = credentialsOf(rawHeaders, { websocket: request.upgrade === 'websocket' })
     // Known from a request before: no turn of the event loop goes by, and no signature is checked again.
     const known = identity.cached(credentials)
-    if (known) return done(admit(request, known, roles))
-    identity.principalOf(credentials).then((principal) => done(admit(request, principal, roles)), done)
+    if (known) return proved(known)
+    identity.principalOf(credentials).then(proved, done)
   })
 }, { name: 'auth' })

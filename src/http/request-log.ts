@@ -3,6 +3,9 @@ import type { FastifyInstance } from 'fastify'
 import fp from 'fastify-plugin'
 
 export default fp(async (app: FastifyInstance) => {
+  // Made once for each request, a line that nobody reads would cost as much as the rest of it.
+  const { isLevelEnabled } = app.log as { isLevelEnabled?: (level: string) => boolean }
+  if (isLevelEnabled && !isLevelEnabled.call(app.log, 'info')) return
   app.addHook('onResponse', (request, reply, done) => {
     done()
     // An upgraded connection has no response of its own: it is logged when it closes.

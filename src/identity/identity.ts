@@ -13,6 +13,8 @@ export interface Identity {
   principalOf (credentials: Credentials): Promise<Principal>
   /** The same without waiting, where it is known already; undefined: ask `principalOf`. */
   cached (credentials: Credentials): Principal | undefined
+  /** Whether what was proved before still stands, for whoever remembers that the very same was shown again. */
+  stands (principal: Principal): boolean
 }
 
 export type IdentityConfig = Pick<Environment,
@@ -72,6 +74,7 @@ function identityOn (tokens: Tokens): Identity {
       if (another !== undefined) throw unauthenticated('two different ones were sent')
       return await tokens.verify(token)
     },
+    stands: (principal) => tokens.stands(principal),
     cached ({ tokens: sent, malformed }) {
       return sent.length === 1 && !malformed ? tokens.verifyCached(sent[0]!) : undefined
     }

@@ -1,5 +1,5 @@
 /** A bearer token → its principal (DESIGN section 8). */
-import { createHash } from 'node:crypto'
+import { hash } from 'node:crypto'
 import { compactVerify } from 'jose'
 import { LRUCache } from 'lru-cache'
 import { MeshError } from '../core/errors.js'
@@ -49,6 +49,7 @@ export class Tokens {
   readonly #verified = new LRUCache<string, Principal>({ max: limits.verifiedTokens })
   /** Moves with each change of a key set: what was verified before it must not be remembered after it. */
   #era = 0
+  readonly #eras = new WeakMap<Principal, number>()
 
   /** `forget` is to be called when a key set changed: see KeySetOptions. */
   constructor (authorities: readonly Authority[], now: Now = Date.now) {
@@ -66,6 +67,15 @@ export class Tokens {
     return this.#recall(this.#digest(token))
   }
 
+  /**
+   * Whether a principal that a token proved before still stands: no key set has changed or may have since, and it has not ended. For
+   * whoever remembers that the same token is shown again.
+   */
+  stands (principal: Principal): boolean {
+    for (const { keys } of this.#authorities) if (!keys.isCurrent()) return false
+    return this.#eras.get(principal) === this.#era && this.#now() < principal.expiresAt + limits.clockLeewayS * 1000
+  }
+
   /** The principal of a token. Rejects with a MeshError: `unauthenticated`, or `forbidden` for a person without a role. */
   async verify (token: string): Promise<Principal> {
     try {
@@ -77,7 +87,10 @@ export class Tokens {
       await Promise.all(this.#authorities.map(({ keys }) => keys.current()))
       const era = this.#era
       const principal = await this.#judge(token, header)
-      if (era === this.#era) this.#verified.set(digest, principal)
+      if (era === this.#era) {
+        this.#verified.set(digest, principal)
+        this.#eras.set(principal, era)
+      }
       return principal
     } catch (error) {
       if (error instanceof Refusal) throw unauthenticated(error.message)
@@ -87,7 +100,7 @@ export class Tokens {
 
   // The digest and not the token: ten thousand tokens would be tens of megabytes of credentials in memory.
   #digest (token: string): string {
-    return createHash('sha256').update(token).digest('base64')
+    return hash('sha256', token, 'base64')
   }
 
   #recall (digest: string): Principal | undefined {

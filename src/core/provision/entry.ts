@@ -14,6 +14,8 @@ export interface Ask {
   startedAt: number
   /** Which hearing it began under: an answer counts only while changes were heard from before the question on. */
   hearing: number
+  /** The youngest word that was heard before the question went out: an answer older than that is too old. */
+  known: Revision | undefined
   /** A word came after the question: the answer may be from before it. */
   overtaken: boolean
   /** A no-cache get may join while the question has not gone out. */

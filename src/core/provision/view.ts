@@ -166,12 +166,13 @@ export class View implements Hearing {
   #start (entry: Entry): void {
     if (entry.ask) return
     entry.retryAt = undefined
-    const ask: Ask = entry.ask = { startedAt: 0, hearing: 0, overtaken: false, begun: false }
+    const ask: Ask = entry.ask = { startedAt: 0, hearing: 0, known: undefined, overtaken: false, begun: false }
     const asked = this.#gate.through(async () => {
       if (entry.ask !== ask) return undefined
       ask.begun = true
       ask.startedAt = this.options.now()
       ask.hearing = this.#generation
+      ask.known = entry.heard
       this.counts.asks++
       return this.options.provisioner.ask(entry.name)
     })
@@ -185,7 +186,9 @@ export class View implements Hearing {
     const ask = entry.ask as Ask
     const now = this.options.now()
     entry.ask = undefined
-    const tooOld = [entry.revision, entry.heard].some((known) => known !== undefined && isOlder(answer.revision, known))
+    // A word that came during the ask is another matter: the answer goes to those who wait, and one more ask follows. A value that
+    // changes faster than it is asked would never be handed otherwise.
+    const tooOld = [entry.revision, ask.known].some((known) => known !== undefined && isOlder(answer.revision, known))
     if (tooOld) {
       // An old answer long ago says nothing of this one: the time runs only while it is asked.
       if (entry.laggingSince === undefined || now - entry.laggedAt > limits.rewoundAfterMs) entry.laggingSince = now
