@@ -90,6 +90,7 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
     const began = Date.now()
     const session = new WatchSession(socket, {
       view: core.view,
+      transport,
       principal,
       maxWatches: config.MAX_WATCHES,
       maxFrameBytes: config.MAX_FRAME_BYTES,

@@ -2,7 +2,7 @@
 import { readFileSync } from 'node:fs'
 import t from 'tap'
 import { proxy } from './support/bus/proxy.js'
-import { fixture } from './support/fixture.js'
+import { fixture, gatewayOnFixture } from './support/fixture.js'
 import { DASH, startGateway } from './support/gateway.js'
 import { eventually } from './support/until.js'
 import { http } from './support/wire/http.js'
@@ -167,4 +167,43 @@ t.test('W2: clients that do not read hold neither memory nor the others', async 
   t.ok(mute.changes('big').length < changes / 2, 'and few between')
   t.equal(mute.changes('big').length + skipped, changes, 'each change was handed or counted')
   await eventually('the stream too', () => stream.named('value').some(({ json }) => String(json?.value).startsWith(last)), 10_000)
+})
+
+t.test('a client that reads nothing for SLOW_CLIENT_MS is closed with 4508; one that reads slowly is not', async (t) => {
+  const { server, prov } = await fixture(t)
+  const gateway = await startGateway(t, { natsUrl: server.url, keys, ready: true, env: { SLOW_CLIENT_MS: '2500' } })
+  const big = (n: number): { value: string } => ({ value: `${n} ${'x'.repeat(512 * 1024)}` })
+  prov.set('m1/config/big', big(0))
+  const [mute, slow, reading] = [await ws(t, gateway.port, { token }), await ws(t, gateway.port, { token }), await ws(t, gateway.port, { token })]
+  const stream = await sse(t, gateway.port, target('big'), { token })
+  for (const client of [mute, slow, reading]) await client.watch('config', 'big', {}, 10_000)
+  await stream.until(({ event }) => event === 'value')
+  for (const { socket } of [mute, slow, stream]) socket.pause()
+  // More than the kernel holds for a connection.
+  for (let n = 1; n <= 40; n++) {
+    prov.change('m1/config/big', big(n))
+    await eventually(`change ${n} arrives`, () => reading.notes('provision.changed').length === n, 10_000)
+  }
+  // A little now and then, so that the kernel takes a little more, for longer than one may read nothing.
+  const took = (): boolean => {
+    slow.socket.read(64 * 1024)
+    return gateway.logged(/watch closed/).length > 0
+  }
+  await eventually('the mute one is closed', took, 20_000)
+  t.match(gateway.logged(/watch closed/), [{ code: 4508 }], 'it alone')
+  slow.resume()
+  await eventually('the slow one has the newest', () => slow.changes('big').some(({ value }) => String(value).startsWith('40 ')), 10_000)
+  stream.socket.resume()
+  t.ok(await stream.untilClosed(10_000), 'the stream that was not read is ended, too')
+})
+
+t.test('the event stream is one that fetch reads', async (t) => {
+  const { prov, gateway } = await gatewayOnFixture(t, { keys })
+  const response = await fetch(`${gateway.url}${target('port')}`, { headers: { Authorization: `Bearer ${token}`, Accept: 'text/event-stream' } })
+  const reader = (response.body as ReadableStream<Uint8Array>).getReader()
+  const first = Buffer.from((await reader.read()).value ?? []).toString()
+  t.match(first, /^event: value\nid: \S+\ndata: \{"kind":"config","key":"port","value":8080,"etag":"[^\n]+"\}\n\n$/)
+  prov.change('m1/config/port', { value: 8081 })
+  t.match(Buffer.from((await reader.read()).value ?? []).toString(), /"value":8081/)
+  await reader.cancel()
 })

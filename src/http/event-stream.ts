@@ -8,6 +8,7 @@ import type { Said } from '../core/provision/said.js'
 import type { View } from '../core/provision/view.js'
 import type { Principal } from '../identity/principal.js'
 import type { Connection, Ending } from './sessions.js'
+import { inKernelsWay } from './unsent.js'
 import { Until } from './until.js'
 
 /** Whether a request's `Accept` asks for events rather than for the value alone. */
@@ -79,11 +80,11 @@ export class EventStream implements Watcher, Connection {
 
   sync (entry: Entry): void {
     if (!this.#begun || this.#ended) return
-    this.#behind = this.unsent() > limits.unsentBytes
+    this.#behind = this.response.writableLength > limits.unsentBytes
     if (!this.#behind) this.#tell(entry)
   }
 
-  unsent (): number { return this.response.writableLength }
+  unsent (): number { return this.response.writableLength + inKernelsWay(this.response.socket) }
 
   beat (now: number): void {
     if (now < this.#commentAt) return

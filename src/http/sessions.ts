@@ -7,7 +7,7 @@ export type Ending = 'draining' | 'not-reading'
 
 /** A connection that lives: a WebSocket or an event stream. */
 export interface Connection {
-  /** Bytes that were written and that the client has not taken. */
+  /** A measure of what was written and not taken yet: it falls as long as the client reads. */
   unsent (): number
   /** Regular work, called about once a second. */
   beat (now: number): void

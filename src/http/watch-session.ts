@@ -1,4 +1,5 @@
 /** One client's connection to /watch: its calls, its watches, and what it is told (DESIGN section 7). */
+import type { Socket } from 'node:net'
 import type { WebSocket } from 'ws'
 import { MeshError, problems } from '../core/errors.js'
 import { limits } from '../core/limits.js'
@@ -12,6 +13,7 @@ import { meshError, notification, result, rpcError, rpcErrors, valueResult, type
 import { readMessage } from './json-rpc.js'
 import { asMeshError } from './problem.js'
 import type { Connection, Ending } from './sessions.js'
+import { inKernelsWay } from './unsent.js'
 import { Until } from './until.js'
 import { Watch } from './watch.js'
 
@@ -22,6 +24,8 @@ export const closeCodes = {
 
 export interface SessionOptions {
   view: View
+  /** The connection's own socket. */
+  transport: Socket
   principal: Principal
   maxWatches: number
   maxFrameBytes: number
@@ -100,7 +104,7 @@ export class WatchSession implements Connection {
     if ((this.#notLive === 0) !== this.#saidLive) this.#tick()
   }
 
-  unsent (): number { return this.socket.bufferedAmount }
+  unsent (): number { return this.socket.bufferedAmount + inKernelsWay(this.options.transport) }
 
   beat (now: number): void {
     if (this.#pongBy !== undefined && now >= this.#pongBy) return this.terminate()
