@@ -8,7 +8,7 @@ import { describe, openapiFile } from '../src/commands/openapi.js'
 import { EnvironmentSchema } from '../src/config.js'
 import { problems } from '../src/core/errors.js'
 import { bucketNames } from '../src/core/ports.js'
-import { closeCodes } from '../src/http/watch-session.js'
+import { closeCodes } from '../src/http/close-codes.js'
 import { packageRoot } from '../src/package-info.js'
 
 const page = (name: string): string => readFileSync(join(packageRoot, 'docs', name), 'utf8')

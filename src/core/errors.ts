@@ -65,3 +65,8 @@ export class BadDocument extends Error {
 
 /** The text of whatever was thrown. */
 export const messageOf = (error: unknown): string => error instanceof Error ? error.message : String(error)
+
+/** Any error as one that the catalogue has; what it does not know is `internal`, and its text stays here. */
+export function asMeshError (error: unknown): MeshError {
+  return error instanceof MeshError ? error : new MeshError('internal', 'the gateway failed; its log says why', { cause: error })
+}

@@ -1,9 +1,9 @@
 /** Every error of a request becomes a problem: core's, the framework's, and those of paths and methods that are none. */
 import type { FastifyError, FastifyInstance, FastifyReply, FastifyRequest, RouteOptions } from 'fastify'
 import fp from 'fastify-plugin'
-import { MeshError } from '../core/errors.js'
+import { asMeshError, MeshError } from '../core/errors.js'
 import { limits } from '../core/limits.js'
-import { asMeshError, sendProblem } from './problem.js'
+import { sendProblem } from './problem.js'
 
 /** The parser refuses members that could reach into the program, too. */
 const badJson = (error: Error): MeshError => new MeshError('invalid', /forbidden/.test(error.message)

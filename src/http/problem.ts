@@ -12,11 +12,6 @@ export function problemOf (error: MeshError): Problem {
   return { type: problemType(error.problem), title, status, detail: error.message, ...error.members }
 }
 
-/** Any error as one that the catalogue has; what it does not know is `internal`, and its text stays here. */
-export function asMeshError (error: unknown): MeshError {
-  return error instanceof MeshError ? error : new MeshError('internal', 'the gateway failed; its log says why', { cause: error })
-}
-
 /** Headers a problem always bears. */
 function headersOf (error: MeshError): Record<string, string> {
   return {

@@ -1,7 +1,7 @@
 /** One client's connection to /watch: its calls, its watches, and what it is told (DESIGN section 7). */
 import type { Socket } from 'node:net'
 import type { WebSocket } from 'ws'
-import { MeshError, problems } from '../core/errors.js'
+import { asMeshError, MeshError, problems } from '../core/errors.js'
 import { limits } from '../core/limits.js'
 import type { ValueName } from '../core/names.js'
 import { askedValue } from '../core/provision/asked.js'
@@ -11,16 +11,11 @@ import type { View } from '../core/provision/view.js'
 import type { Principal } from '../identity/principal.js'
 import { meshError, notification, result, rpcError, rpcErrors, valueResult, type Id } from './frames.js'
 import { readMessage } from './json-rpc.js'
-import { asMeshError } from './problem.js'
+import { closeCodes, closings } from './close-codes.js'
 import type { Connection, Ending } from './sessions.js'
 import { inKernelsWay } from './unsent.js'
 import { Until } from './until.js'
-import { Watch } from './watch.js'
-
-/** Close codes of DESIGN section 7: 44xx say not to come back as one is, 45xx to come back with pauses. */
-export const closeCodes = {
-  binary: 1003, fault: 1011, draining: 1012, badMessages: 4400, expired: 4401, tooManyMessages: 4429, notReading: 4508
-} as const
+import { Watch, type Speaker } from './watch.js'
 
 export interface SessionOptions {
   view: View
@@ -41,12 +36,7 @@ type Method = (session: WatchSession, id: Id, params: Record<string, unknown>) =
 
 const seconds = (ms: number): number => Math.max(0, Math.ceil(ms / 1000))
 
-const closings: Record<Ending, [number, string]> = {
-  draining: [closeCodes.draining, 'the gateway is going down: reconnect in a moment'],
-  'not-reading': [closeCodes.notReading, 'nothing was read for too long: come back in a moment']
-}
-
-export class WatchSession implements Connection {
+export class WatchSession implements Connection, Speaker {
   readonly watches = new Map<string, Watch>()
   principal: Principal
   /** Why and with which code this side closed; undefined while it has not. */
@@ -82,10 +72,8 @@ export class WatchSession implements Connection {
     if (this.socket.readyState === this.socket.OPEN) this.socket.send(frame, { binary: false })
   }
 
-  /** Whether so much is unsent that more would only pile up. `more` is what is about to be written. */
-  crowded (more: number): boolean { return this.socket.bufferedAmount + more > limits.unsentBytes }
+  crowded (): boolean { return this.socket.bufferedAmount > limits.unsentBytes }
 
-  /** A watch has something to say that there is no room for: it says the newest once there is. */
   wait (watch: Watch): void { this.#behind.add(watch) }
 
   /** Everything unsent was written out: those that were skipped say what stands now. */
@@ -93,12 +81,12 @@ export class WatchSession implements Connection {
     for (const watch of this.#behind) {
       this.#behind.delete(watch)
       watch.catchUp()
-      if (this.#behind.size > 0 && this.crowded(0)) return
+      if (this.#behind.size > 0 && this.crowded()) return
     }
     if (this.socket.isPaused && this.#calls < limits.callsInFlight) this.socket.resume()
   }
 
-  /** A watch became stale (+1) or current again (-1): the client is told at once when that changes whether all are live. */
+  /** The client is told at once when a watch changes whether all are live. */
   countStale (by: 1 | -1): void {
     this.#notLive += by
     if ((this.#notLive === 0) !== this.#saidLive) this.#tick()
@@ -179,7 +167,7 @@ export class WatchSession implements Connection {
 
   async #call (method: Method, id: Id, params: Record<string, unknown>): Promise<void> {
     // One that asks faster than it is answered, or does not read its answers, is not read either until it is through.
-    if (++this.#calls >= limits.callsInFlight || this.crowded(0)) this.socket.pause()
+    if (++this.#calls >= limits.callsInFlight || this.crowded()) this.socket.pause()
     try {
       await method(this, id, params)
     } catch (error) {
@@ -187,7 +175,7 @@ export class WatchSession implements Connection {
       this.send(meshError(id, asMeshError(error)))
     } finally {
       this.#calls--
-      if (this.socket.isPaused && this.#calls < limits.callsInFlight && !this.crowded(0)) this.socket.resume()
+      if (this.socket.isPaused && this.#calls < limits.callsInFlight && !this.crowded()) this.socket.resume()
     }
   }
 

@@ -3,7 +3,17 @@ import type { Entry, Watcher } from '../core/provision/entry.js'
 import { Reader } from '../core/provision/reader.js'
 import type { View } from '../core/provision/view.js'
 import { changed, notification, sharedChange } from './frames.js'
-import type { WatchSession } from './watch-session.js'
+
+/** The connection that a watch speaks on. */
+export interface Speaker {
+  send (frame: Buffer): void
+  /** Whether so much is unsent that more would only pile up. */
+  crowded (): boolean
+  /** The watch has something to say that there is no room for: it is called back once there is. */
+  wait (watch: Watch): void
+  /** It became stale (+1) or current again (-1). */
+  countStale (by: 1 | -1): void
+}
 
 /** One value watched on one connection. It is attached before it is asked, so that no change falls between. */
 export class Watch implements Watcher {
@@ -19,7 +29,7 @@ export class Watch implements Watcher {
   #skipped = 0
   #newest: string | undefined
 
-  constructor (readonly name: ValueName, private readonly session: WatchSession, private readonly view: View) {
+  constructor (readonly name: ValueName, private readonly session: Speaker, private readonly view: View) {
     this.#entry = view.attach(name, this)
   }
 
@@ -46,7 +56,7 @@ export class Watch implements Watcher {
 
   sync (entry: Entry): void {
     if (!this.#begun || this.#dropped) return
-    if (this.session.crowded(0)) {
+    if (this.session.crowded()) {
       this.#skip(entry)
       return
     }

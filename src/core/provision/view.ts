@@ -2,7 +2,7 @@
  * The coherent view of a node's values: many readers, one ask at a time, nothing old ever handed, never silently stale
  * (DESIGN section 2). Time comes from outside, by `now` and `tick`, so that tests can hold it still.
  */
-import { MeshError } from '../errors.js'
+import { asMeshError, MeshError } from '../errors.js'
 import { limits } from '../limits.js'
 import type { ValueName } from '../names.js'
 import type { Answer, Hearing, Keys, Now, Provisioner, Word } from '../ports.js'
@@ -79,12 +79,9 @@ export class View implements Hearing {
    * ASK_TIMEOUT_MS), `bad-answer` or `overloaded`.
    */
   async read (name: ValueName, { noCache = false } = {}): Promise<Entry> {
+    const known = noCache ? undefined : this.peek(name)
+    if (known) return known
     const entry = this.#shelf.open(name)
-    if (entry.current && !noCache) {
-      this.counts.hits++
-      this.#shelf.touch(entry)
-      return entry
-    }
     await new Promise<void>((resolve, reject) => {
       const waiter = { deadline: this.options.now() + this.options.askTimeoutMs, resolve, reject }
       const { ask } = entry
@@ -300,6 +297,3 @@ export class View implements Hearing {
 }
 
 const late = (): MeshError => new MeshError('timeout', 'the provisioner did not answer in time')
-
-const asMeshError = (error: unknown): MeshError =>
-  error instanceof MeshError ? error : new MeshError('internal', 'the gateway failed to ask', { cause: error })
