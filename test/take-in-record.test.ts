@@ -184,7 +184,7 @@ t.test('V5: an empty done key is a failed step, the real one wakes one take-in, 
   t.notOk(gateway.ended)
   // The log of a process is read a moment after what it tells of.
   const logged = (outcome: string) => gateway.logged(/take-in: /).filter((line) => line.outcome === outcome).length
-  await eventually('the failure is in the log', () => gateway.logged(/take-in failed/).length === 1)
+  await eventually('the failure is in the log', () => gateway.logged(/take-in failed/).length > 0)
   await buckets.done('m1', 'a')
   await eventually('the real one is taken in', () => outcomes().at(-1) === 'taken-in')
   await buckets.delete('trunk', 'm1')

@@ -6,7 +6,7 @@ import { BadDocument, messageOf } from '../errors.js'
 import { isName } from '../names.js'
 import type { MakeCredential } from '../ports.js'
 import type { Composition } from '../../schemas/composition.js'
-import type { Registered } from '../../schemas/inventory.js'
+import type { NodeDocument, Registered } from '../../schemas/inventory.js'
 import { each } from './each.js'
 import type { Inventory, Standing } from './inventory.js'
 import { PartlyComposed, type Composed, type NodesOf } from './take.js'
@@ -54,10 +54,9 @@ export async function readInputs (inventory: Inventory, module: string): Promise
 }
 
 /** The composition of a module on a node as it should be; throws where it cannot be resolved, or the node is not known. */
-export async function composition (
-  inventory: Inventory, node: string, inputs: Inputs, standing: Composition | undefined, makeCredential: MakeCredential
-): Promise<Composition> {
-  const { document } = await inventory.node(node)
+export function composition (
+  node: string, document: NodeDocument | undefined, inputs: Inputs, standing: Composition | undefined, makeCredential: MakeCredential
+): Composition {
   if (!document) throw new BadDocument(`there is no inventory node.${node}, whose curve key the credential of ${inputs.registered.module} is sealed to`)
   if (document.node !== node) throw new BadDocument(`inventory node.${node} names another node, ${document.node}`)
   return composeModule({ ...inputs, node: document, offersOf: (name) => inputs.offers.get(name), standing, makeCredential })
@@ -73,6 +72,15 @@ export async function standingComposition (inventory: Inventory, node: string, m
     if (!(error instanceof BadDocument)) throw error
     const entry = await inventory.store.read('compositions', `${node}.${module}`)
     return { revision: entry?.revision ?? 0, deleted: entry?.deleted ?? false, document: undefined }
+  }
+}
+
+/** A node's document, judged only where it is needed: a module that is taken off a broken node must not fail by it. */
+async function knownNode (inventory: Inventory, node: string): Promise<() => NodeDocument | undefined> {
+  const read = await inventory.node(node).then(({ document }) => ({ document }), (error: unknown) => ({ error }))
+  return () => {
+    if ('error' in read) throw read.error
+    return read.document
   }
 }
 
@@ -97,9 +105,11 @@ export async function composeNodes (
   const write = async (node: string, of: string, onlyStanding: boolean): Promise<boolean> => again(async () => {
     const target = await standingComposition(inventory, node, of)
     if (onlyStanding && !target.document) return false
-    const [inputs, { document: assignment }] = await Promise.all([readInputs(inventory, of), inventory.assignment(of)])
+    const [inputs, { document: assignment }, known] = await Promise.all([
+      readInputs(inventory, of), inventory.assignment(of), knownNode(inventory, node)
+    ])
     if (!inputs || !assignment?.nodes.includes(node)) return false // taken off meanwhile: that write wakes its own take-in
-    const next = await composition(inventory, node, inputs, target.document, makeCredential)
+    const next = composition(node, known(), inputs, target.document, makeCredential)
     if (of === module) at = { fp: next.fp, commit: next.commit }
     if (same(target.document, next)) return false
     await store.write('compositions', `${node}.${of}`, canonical(next), target.revision)

@@ -6,6 +6,7 @@ import { formatRevision } from '../revision.js'
 import type { Grant } from '../../schemas/composition.js'
 import type { Inventory, Standing } from './inventory.js'
 import { readNodes } from './compose-nodes.js'
+import { each } from './each.js'
 import type { Granted, NodesOf, Registration } from './take.js'
 
 /** Behind is a grant of another fingerprint, commit or set of nodes; not one whose compositions were merely written again. */
@@ -46,35 +47,26 @@ export async function grant (inventory: Inventory, module: string, nodes: NodesO
     const now = (await inventory.module(module)).document?.registered
     return now?.fp === at.fp && sameCommit(now.commit, at.commit)
   }
-  if (!await registered()) return { ...none, moved: true }
-  if (canonical((await readNodes(inventory, module)).assigned) !== canonical(nodes.assigned)) return { ...none, moved: true }
-  let granted = false
-  if (isBehind(target.document, at, nodes.assigned)) {
-    const epoch = await store.epoch('compositions')
-    const carried: Array<[string, string]> = []
-    for (const node of nodes.assigned) {
-      const { document, revision } = await inventory.composition(node, module)
-      if (document?.fp !== at.fp || !sameCommit(document.commit, at.commit)) return { ...none, moved: true }
-      carried.push([node, formatRevision({ epoch, revision })])
-    }
-    const document: Grant = { module, fp: at.fp, commit: at.commit, nodes: Object.fromEntries(carried) }
-    const written = await store.write('grants', `${module}.${at.fp}`, canonical(document), target.revision)
-    granted = true
-    // A newer registration deletes the grants of others, but it may have looked before this one stood.
-    if (!await registered()) {
-      await store.purge('grants', `${module}.${at.fp}`, written)
-      return { ...none, moved: true }
-    }
+  const [stands, now, epoch, compositions] = await Promise.all([
+    registered(), readNodes(inventory, module), store.epoch('compositions'),
+    Promise.all(nodes.assigned.map(async (node) => ({ node, ...await inventory.composition(node, module) })))
+  ])
+  if (!stands || canonical(now.assigned) !== canonical(nodes.assigned)) return { ...none, moved: true }
+  if (!isBehind(target.document, at, nodes.assigned)) return { ...none, deleted: await deleteOthers(inventory, module, at.fp) }
+  if (compositions.some(({ document }) => document?.fp !== at.fp || !sameCommit(document.commit, at.commit))) return { ...none, moved: true }
+  const carried = compositions.map(({ node, revision }): [string, string] => [node, formatRevision({ epoch, revision })])
+  const document: Grant = { module, fp: at.fp, commit: at.commit, nodes: Object.fromEntries(carried) }
+  const written = await store.write('grants', `${module}.${at.fp}`, canonical(document), target.revision)
+  // A newer registration deletes the grants of others, but it may have looked before this one stood.
+  if (!await registered()) {
+    await store.purge('grants', `${module}.${at.fp}`, written)
+    return { ...none, moved: true }
   }
-  return { ...none, granted, deleted: await deleteOthers(inventory, module, at.fp) }
+  return { ...none, granted: true, deleted: await deleteOthers(inventory, module, at.fp) }
 }
 
 async function deleteOthers ({ store }: Inventory, module: string, keep: string | undefined): Promise<number> {
-  let deleted = 0
-  for (const entry of (await store.readAll('grants', `${module}.*`)).values()) {
-    if (entry.deleted || entry.key === `${module}.${keep}`) continue
-    await store.purge('grants', entry.key, entry.revision)
-    deleted++
-  }
-  return deleted
+  const others = [...(await store.readAll('grants', `${module}.*`)).values()].filter(({ deleted, key }) => !deleted && key !== `${module}.${keep}`)
+  await each(others, async ({ key, revision }) => { await store.purge('grants', key, revision) })
+  return others.length
 }

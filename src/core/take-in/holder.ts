@@ -3,7 +3,7 @@ import { busUsers, type BusRow } from '../compose/compose.js'
 import { checkManifest } from '../compose/manifest.js'
 import { canonical } from '../documents.js'
 import { BadDocument } from '../errors.js'
-import type { MakeCredential } from '../ports.js'
+import type { Entry, MakeCredential } from '../ports.js'
 import type { Revision } from '../revision.js'
 import { CompositionSchema, type BusUsers, type Composition } from '../../schemas/composition.js'
 import type { Seat } from '../../schemas/inventory.js'
@@ -26,13 +26,16 @@ export async function composeHolder (inventory: Inventory, makeCredential: MakeC
   if (!seat) return undefined
   const { node, module } = seat
   const [epoch, target] = await Promise.all([inventory.store.epoch('compositions'), standingComposition(inventory, node, module)])
-  const [inputs, { document: assignment }] = await Promise.all([readInputs(inventory, module), inventory.assignment(module)])
+  const [inputs, { document: assignment }, known, compositions, modules] = await Promise.all([
+    readInputs(inventory, module), inventory.assignment(module), inventory.node(node),
+    inventory.store.readAll('compositions', '*.*'), inventory.store.readAll('inventory', 'module.*')
+  ])
   if (!inputs) throw new BadDocument(`the broker module ${module}, which has its seat on ${node}, is not registered: take it in first`)
   if (!assignment?.nodes.includes(node)) {
     throw new BadDocument(`the broker module ${module} has its seat on ${node}, but assignment.${module} does not name that node`)
   }
-  const own = await composition(inventory, node, inputs, target.document, makeCredential)
-  const users = await readUsers(inventory, own, target.document?.users ?? [])
+  const own = composition(node, known.document, inputs, target.document, makeCredential)
+  const users = usersOf(own, compositions, modules, target.document?.users ?? [])
   const next: Composition = { ...own, users }
   const usersChanged = canonical(target.document?.users ?? []) !== canonical(users)
   if (target.document && canonical(target.document) === canonical(next)) {
@@ -52,12 +55,12 @@ export async function isListedStill (inventory: Inventory, module: string, nodes
 }
 
 /** Every module's users with what its manifest lets them do. A module whose documents are broken keeps the row it had. */
-async function readUsers (inventory: Inventory, own: Composition, before: BusUsers[]): Promise<BusUsers[]> {
-  const compositions = new Map<string, Composition[]>()
-  const add = (one: Composition): void => { compositions.set(one.module, [...compositions.get(one.module) ?? [], one]) }
+function usersOf (own: Composition, compositions: Map<string, Entry>, modules: Map<string, Entry>, before: BusUsers[]): BusUsers[] {
+  const byModule = new Map<string, Composition[]>()
+  const add = (one: Composition): void => { byModule.set(one.module, [...byModule.get(one.module) ?? [], one]) }
   // The holder's own user is in the list as well, and its composition is not written yet.
   add(own)
-  for (const [key, entry] of await inventory.store.readAll('compositions', '*.*')) {
+  for (const [key, entry] of compositions) {
     if (entry.deleted || key === `${own.node}.${own.module}`) continue
     try {
       const { document } = standing('compositions', key, entry, CompositionSchema)
@@ -66,9 +69,8 @@ async function readUsers (inventory: Inventory, own: Composition, before: BusUse
       if (!(error instanceof BadDocument)) throw error // a composition that does not fit opens nothing
     }
   }
-  const modules = await inventory.store.readAll('inventory', 'module.*')
   const rows: BusRow[] = []
-  for (const [module, held] of compositions) {
+  for (const [module, held] of byModule) {
     const key = `module.${module}`
     const kept = before.find((row) => row.module === module) ?? { module, publish: [], subscribe: [], users: [] }
     try {

@@ -39,10 +39,12 @@ export function liveSteps ({ store, brokers, makeCredential, patience, holder }:
       return composeNodes(composing, module, nodes, seat)
     },
     busHolder: async (module, nodes, { at, written: composedNow }) => {
-      const behind = await retried(() => grantBehind(inventory, module, nodes, at))
+      const behindNow = retried(() => grantBehind(inventory, module, nodes, at))
+      behindNow.catch(() => undefined) // thrown where it is awaited
       const stands = nodes.assigned.length > 0 || nodes.left.length > 0
-      if (!stands && !behind && composedNow.length === 0 && !await retried(() => isListedStill(inventory, module, nodes))) return undefined
+      if (!stands && !await behindNow && composedNow.length === 0 && !await retried(() => isListedStill(inventory, module, nodes))) return undefined
       const composed = await holder.run(() => retried(() => composeHolder(inventory, makeCredential)))
+      const behind = await behindNow
       if (!composed) return undefined
       const { seat, revision, written, usersChanged } = composed
       if (usersChanged || behind) {

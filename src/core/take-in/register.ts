@@ -34,15 +34,18 @@ export async function readHeld (inventory: Inventory, module: string): Promise<'
 export async function register (inventory: Inventory, module: string, trunk: TrunkAt): ReturnType<Steps['takeIn']> {
   const target = await inventory.module(module)
   if (!target.document) return 'moved' // removed meanwhile: the run looks again
+  // A done key that does not fit is no fault of a run that has to look again first.
+  const done = inventory.done(module, trunk.fp)
+  done.catch(() => undefined)
   const now = await readTrunk(inventory, module)
   if (!now || 'old' in now || now.fp !== trunk.fp || !sameCommit(now.commit, trunk.commit)) return 'moved'
   if (isAt(target.document.registered, trunk)) return 'already'
-  const { document: done, deleted } = await inventory.done(module, trunk.fp)
-  if (!done || deleted) return 'waiting'
-  if (done.fp !== trunk.fp) throw new BadDocument(`builds done.${module}.${trunk.fp} names another fingerprint inside, ${done.fp}`)
-  checkManifest(module, done.manifest)
+  const { document: build } = await done
+  if (!build) return 'waiting'
+  if (build.fp !== trunk.fp) throw new BadDocument(`builds done.${module}.${trunk.fp} names another fingerprint inside, ${build.fp}`)
+  checkManifest(module, build.manifest)
   const document: Registered = {
-    module, fp: trunk.fp, commit: trunk.commit, trunk: formatRevision(now.revision), manifest: done.manifest
+    module, fp: trunk.fp, commit: trunk.commit, trunk: formatRevision(now.revision), manifest: build.manifest
   }
   await inventory.store.write('inventory', `module.${module}`, canonical(document), target.revision)
   return 'registered'

@@ -158,7 +158,8 @@ export class TakeIns {
     const began = patience.now()
     const deadline = began + limits.takeInMs
     const steps = liveSteps({ store, brokers, makeCredential, patience, holder: this.#holder })
-    const from = await new Inventory(store).module(module).then(({ document }) => document?.registered?.fp, () => undefined)
+    // Read before anything is written, and waited for when it is needed.
+    const before = new Inventory(store).module(module).then(({ document }) => document?.registered?.fp, () => undefined)
     let failed: StepFailed | undefined
     let result: TakeInResult
     try {
@@ -169,6 +170,7 @@ export class TakeIns {
       result = error.result
     }
     this.options.ended(result, failed, by)
+    const from = await before
     // A record that cannot be written undoes nothing: the run is what it is.
     const ended = { result, failed: failed !== undefined, wrote: wrote || result.composed.length > 0, from, by, at: patience.now() }
     await again(() => keepRecord(store, ended), deadline, patience)
