@@ -89,6 +89,8 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
   function openStream (request: FastifyRequest, reply: FastifyReply, name: ValueName): FastifyReply {
     const principal = principalOf(request)
     if (principal.expiresAt <= Date.now()) throw unauthenticated('expired, within the leeway that a request has and a connection has not')
+    // Gone while its token was verified: nobody would tell us again that it is.
+    if (request.raw.socket.destroyed || reply.raw.destroyed) return reply.hijack()
     sessions.enter(principal.name)
     const lastEventId = request.headers['last-event-id']
     reply.hijack()

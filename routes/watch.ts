@@ -73,8 +73,11 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
         checkHandshake(request)
         const { name, expiresAt } = principalOf(request)
         if (expiresAt <= Date.now()) throw unauthenticated('expired, within the leeway that a request has and a connection has not')
+        const { socket } = request.raw
+        // Gone while its token was verified: nobody would tell us again that it is.
+        if (socket.destroyed) throw new MeshError('invalid', 'the connection is closed')
         sessions.enter(name)
-        request.raw.socket.once('close', () => sessions.leave(name))
+        socket.once('close', () => sessions.leave(name))
       }
     ],
     handler: async () => { throw new MeshError('upgrade-required', 'this is a WebSocket: upgrade the connection') },

@@ -50,6 +50,8 @@ function createServer (logger: AppOptions['logger']): FastifyInstance {
     // One logger for all: a child of it for each request would cost more than most of them log.
     childLoggerFactory: (parent) => parent,
     logController: new LogController({ disableRequestLogging: true }),
+    // Without a Host header the request is refused by us, in the form that errors have.
+    http: { requireHostHeader: false },
     bodyLimit: limits.bodyBytes,
     requestTimeout: limits.requestMs,
     return503OnClosing: false,

@@ -155,7 +155,7 @@ async function connected (t: Owner, { server }: Bus, key: KeyPair) {
     await eventually('the last refusal', () => heard.includes('publish $SYS.last'))
     return heard.slice(0, -1)
   }
-  return { nc, refused }
+  return { nc, refused, heard }
 }
 
 t.test('a module connects with its key, and may do exactly what its row and section 5 say', async (t) => {
@@ -187,6 +187,20 @@ t.test('a module connects with its key, and may do exactly what its row and sect
   one.nc.subscribe('orders.asked', { callback: (_, message) => { message.respond('mine') } })
   await one.nc.flush()
   t.equal(decode((await operator.request('orders.asked', '')).data), 'mine', 'it answers whoever asks it')
+
+  // With nats-server's allow_responses it would reach whatever a message names as its reply, one that it sent itself.
+  const reached: string[] = []
+  for (const subject of ['$KV.>', '$JS.API.>', 'mesh.broker.>', 'orders.answered']) operator.subscribe(subject, { callback: (_, { subject }) => { reached.push(subject) } })
+  await operator.flush()
+  const replies = ['$KV.mesh_settings.none', '$JS.API.STREAM.DELETE.KV_mesh_takeins', 'mesh.broker.node-c.applied', 'orders.answered', '_INBOX.x']
+  one.nc.subscribe('orders.created', { callback: (_, { reply = '' }) => { one.nc.publish(reply, '{}') } })
+  for (const reply of replies) one.nc.publish('orders.created', '', { reply })
+  const refusals = await one.refused([], [])
+  for (const reply of replies) if (!refusals.includes(`publish ${reply}`)) await eventually(`${reply} is refused`, () => one.heard.includes(`publish ${reply}`))
+  await one.nc.flush()
+  await operator.flush()
+  t.same(reached, [], 'a message that it sends itself lets it reach nothing more')
+  t.same((await stage.kv.get('settings', 'none')), undefined)
 
   const nothing = await connected(t, stage, none)
   const its = 'mesh.provision.node-b.none'

@@ -1,9 +1,11 @@
 /** The event stream of a value, and what `stale-if-error` gives while it cannot be asked (DESIGN section 6). */
 import { readFileSync } from 'node:fs'
+import { connect } from 'node:net'
 import t from 'tap'
 import { proxy } from './support/bus/proxy.js'
 import { fixture, gatewayOnFixture } from './support/fixture.js'
 import { DASH, startGateway } from './support/gateway.js'
+import { HOST } from './support/machine.js'
 import { eventually } from './support/until.js'
 import { http } from './support/wire/http.js'
 import { nowS, signers, svid } from './support/wire/signing.js'
@@ -125,6 +127,25 @@ t.test('the event stream', async (t) => {
     t.match(streams.at(-1), { status: 429, headers: { 'retry-after': /\d/ }, json: { type: 'urn:mesh-gateway:problem:too-many-requests' } })
     for (const stream of streams) stream.end()
     await eventually('places are free', async () => (await open('port')).status === 200)
+  })
+
+  await t.test('a client that leaves while its token is verified leaves no place taken', async (t) => {
+    /** How many streams can be opened now. */
+    const places = async (): Promise<number> => {
+      const streams = await Promise.all(Array.from({ length: 45 }, () => open('port')))
+      for (const stream of streams) stream.end()
+      await eventually('places are free', async () => { const one = await open('port'); one.end(); return one.status === 200 })
+      return streams.filter(({ status }) => status === 200).length
+    }
+    const before = await places()
+    for (let n = 0; n < 120; n++) {
+      const gone = connect(gateway.port, HOST)
+      gone.on('error', () => undefined)
+      const fresh = svid(keys.rs, 'module/m1', { jti: String(n) })
+      gone.write(`GET ${target('port')} HTTP/1.1\r\nHost: x\r\nAccept: text/event-stream\r\nAuthorization: Bearer ${fresh}\r\n\r\n`, () => gone.destroy())
+      await eventually('it is gone', () => gone.closed)
+    }
+    await eventually('all places are free again', async () => await places() === before, 10_000)
   })
 
   await t.test('a silent stream hears a comment every 15 s; a draining gateway says when to come back, and ends it', async (t) => {

@@ -144,6 +144,14 @@ t.test('on the bus: a service that answers with revisions and says what moved af
   t.match(await request(nc, 'billing', 'get', 'rubbish'), { text: '', code: '400', revision: `${epoch}.${first}` })
   t.match(await request(nc, 'billing', 'get', ask('config', 'long')), { text: '', code: '500', reason: /larger than the bus takes/ })
 
+  // An answer goes to inboxes alone: to any other subject it would be published in the asker's stead.
+  const before = await kv.get('settings', 'other')
+  nc.publish('mesh.provision.node-a.billing.get', ask('config', 'port'), { reply: '$KV.mesh_settings.other' })
+  nc.publish('mesh.provision.node-a.billing.list', '', { reply: 'mesh.provision.node-a.other.changed' })
+  t.match(await request(nc, 'billing', 'get', ask('config', 'port')), { text: '1' }, 'what comes after is answered')
+  t.same(await kv.get('settings', 'other'), before)
+  t.notOk(words.some((word) => word.startsWith('other')))
+
   words.length = 0
   const second = await kv.put('compositions', 'node-a.billing', composition('billing', { config: { port: 9 }, bound: {} }))
   await eventually('what moved is said', () => words.length === 2)
@@ -186,8 +194,8 @@ t.test('two serve one node: each ask is answered once, and one that stops loses 
   const started = await Promise.all([1, 2].map(async () => startProvisioner(await client(t, server.url), { node: 'node-a', prefix: 'mesh_', log: quiet })))
   await Promise.all(started.map(({ ready }) => ready))
   let replies = 0
-  nc.subscribe('replies', { callback: () => { replies++ } })
-  for (let i = 0; i < 20; i++) nc.publish('mesh.provision.node-a.billing.get', ask('config', 'port'), { reply: 'replies' })
+  nc.subscribe('_INBOX.replies', { callback: () => { replies++ } })
+  for (let i = 0; i < 20; i++) nc.publish('mesh.provision.node-a.billing.get', ask('config', 'port'), { reply: '_INBOX.replies' })
   const stopping = started[0]?.stop()
   await eventually('each is answered', () => replies === 20)
   await stopping

@@ -228,6 +228,13 @@ t.test('A3: the grant waits until every server of the seat runs with the users',
   two.says = 'applied'
   t.match((await post(on, 'm2')).json, { outcome: 'composed', composed: [], grant: true }, 'the repeat finishes')
 
+  // A new credential alone changes the users, though no grant is behind: what was not applied is asked again.
+  two.says = 'silent'
+  await buckets.node('node-a')
+  for (const what of ['the first', 'the repeat']) t.match((await post(on, 'm2')).json, { status: 500, step: 'busHolder' }, what)
+  two.says = 'applied'
+  t.match((await post(on, 'm2')).json, { outcome: 'current' })
+
   // What is taken away has to be applied, too, and a repeat knows that it was not.
   one.says = 'no'
   await buckets.assign('m2', [])

@@ -376,7 +376,8 @@ function inMemory (store: MemoryStore) {
     brokers: { applied: async (server, { revision }) => { applied.push(`${server} ${revision}`) } },
     makeCredential: newUser,
     patience: { now: Date.now, random: () => 0, pause: async () => {} },
-    holder: new Shared()
+    holder: new Shared(),
+    unapplied: new Set()
   }), { now: ticking() })
   return { applied, take: once }
 }

@@ -24,6 +24,12 @@ export interface StandingService {
   up? (): void
 }
 
+/**
+ * Whoever asks names the subject that is answered to, and NATS does not check whether they may publish there: an answer to `$KV.…` would
+ * write in the asker's stead. So only inboxes are answered, and the prefix of replies between accounts.
+ */
+const isInbox = (reply: string | undefined): boolean => reply !== undefined && /^_(INBOX|R_)/.test(reply)
+
 /** Starts a service on a connection. */
 export function standingService (nc: NatsConnection, log: Log, { endpoints, up, ...about }: StandingService): Agent {
   const stopping = new AbortController()
@@ -37,7 +43,7 @@ export function standingService (nc: NatsConnection, log: Log, { endpoints, up, 
     try {
       service = await nc.services.add({ ...about, version })
       for (const [name, { subject, answer }] of Object.entries(endpoints)) {
-        service.addEndpoint(name, { subject, handler: (error, message) => { if (!error) answer(message) } })
+        service.addEndpoint(name, { subject, handler: (error, message) => { if (!error && isInbox(message.reply)) answer(message) } })
       }
       await nc.flush()
       up?.()

@@ -80,7 +80,7 @@ export function renderUserList (fixed: string, rows: readonly unknown[]): { text
       known.add(user)
       const rights = userRights({ module, node, user, publish, subscribe })
       lines.push(`  # ${module} on ${node}`, `  { nkey: ${confString(user)}, permissions: { publish: ${confRights(rights.publish)}, ` +
-        `subscribe: ${confRights(rights.subscribe)}, allow_responses: true } }`)
+        `subscribe: ${confRights(rights.subscribe)} } }`)
     }
   }
   const text = ['# Written by the broker agent, and written over at the next change.', 'users: [', fixed.trim(), ...lines, ']', ''].join('\n')

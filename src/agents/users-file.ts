@@ -14,7 +14,7 @@ import type { BrokerEnvironment } from './broker-config.js'
 import { confString, renderUserList } from './user-list.js'
 
 const run = promisify(execFile)
-const includeLine = /^([ \t]*include[ \t:=]*)(?:"([^"\n]+)"|'([^'\n]+)'|([^\s"'#;]+))/gm
+const includeLine = /((?:^|[{;,])[ \t]*include[ \t:=]*)(?:"([^"\n]+)"|'([^'\n]+)'|([^\s"'#;]+))/gm
 
 /** What `/varz` says of a server's run and of the configuration it has. */
 interface Loaded { start: string, at: string }

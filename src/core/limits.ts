@@ -97,6 +97,8 @@ export const limits = {
   documentDepth: 64,
   /** A subject in a manifest; nats-server's control line is 4 KiB. */
   subjectCharacters: 512,
+  /** All subjects of a manifest together: every module's stand in one composition, which the bus takes in one message of 1 MiB. */
+  permissionsCharacters: 8192,
   /** Subjects in one list of a manifest. */
   subjectsInList: 256,
   /** A JSON Schema in a manifest, in its canonical form. */

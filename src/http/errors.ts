@@ -5,10 +5,7 @@ import { asMeshError, MeshError } from '../core/errors.js'
 import { limits } from '../core/limits.js'
 import { sendProblem } from './problem.js'
 
-/** The parser refuses members that could reach into the program, too. */
-const badJson = (error: Error): MeshError => new MeshError('invalid', /forbidden/.test(error.message)
-  ? 'the body holds a member that is not taken: __proto__ or constructor.prototype'
-  : 'the body is no JSON')
+const badJson = (): MeshError => new MeshError('invalid', 'the body is no JSON, or holds a member that is not taken (__proto__, constructor.prototype)')
 
 /** What the framework's own errors mean; its words may hold what was sent, so they are not said back. */
 function ofFramework (error: FastifyError): MeshError | undefined {
@@ -20,14 +17,14 @@ function ofFramework (error: FastifyError): MeshError | undefined {
     case 'FST_ERR_CTP_BODY_TOO_LARGE': return new MeshError('too-large', `the body is larger than ${limits.bodyBytes} bytes`)
     case 'FST_ERR_CTP_INVALID_CONTENT_LENGTH':
       return new MeshError('invalid', 'the body is not as long as Content-Length says')
-    case 'FST_ERR_CTP_INVALID_JSON_BODY': return badJson(error)
+    case 'FST_ERR_CTP_INVALID_JSON_BODY': return badJson()
     case 'FST_ERR_VALIDATION': {
       const [first] = error.validation ?? []
       const where = first?.instancePath ? `${error.validationContext}${first.instancePath}` : error.validationContext ?? 'the request'
       return new MeshError('invalid', `${where} ${first?.message ?? 'does not fit'}`)
     }
   }
-  if (error instanceof SyntaxError) return badJson(error)
+  if (error instanceof SyntaxError) return badJson()
   if (error.statusCode !== undefined && error.statusCode >= 400 && error.statusCode < 500) return new MeshError('invalid', 'the request is not valid')
   return undefined
 }
@@ -69,6 +66,8 @@ export function addMethodNotAllowed (app: FastifyInstance, routes: readonly Rout
     app.route({
       method: others,
       url,
+      // Its own error, an upgrade or not.
+      config: { websocketOnly: true },
       schema: { hide: true },
       // Before the body is read: whatever it is, the method is not there.
       onRequest: async (_request, reply) => {

@@ -7,7 +7,8 @@ import { limits } from '../core/limits.js'
 const printable = /^[!-~]*$/
 
 export default fp(async (app: FastifyInstance) => {
-  app.addHook('onRequest', ({ raw: { url = '' } }, _reply, done) => {
+  app.addHook('onRequest', ({ raw: { url = '', headers, httpVersion } }, _reply, done) => {
+    if (headers.host === undefined && httpVersion === '1.1') return done(new MeshError('invalid', 'HTTP/1.1 needs a Host header'))
     if (url.length > limits.targetBytes) return done(new MeshError('uri-too-long', `the URL is longer than ${limits.targetBytes} bytes`))
     // A raw byte would be read as Latin-1 and name another key than its sender meant.
     done(printable.test(url) ? undefined : new MeshError('invalid', 'the URL holds a byte that is not printable ASCII: percent-escape it'))

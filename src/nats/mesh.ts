@@ -33,6 +33,8 @@ export class Mesh implements Core {
   #waking: Following | undefined
   /** Buckets that are missing; undefined until somebody looked. */
   #missing: BucketName[] | undefined
+  /** When the buckets that take-ins write were made. */
+  #made: string | undefined
   #ticking: NodeJS.Timeout | undefined
   #looking: NodeJS.Timeout | undefined
   #stopped = false
@@ -125,6 +127,7 @@ export class Mesh implements Core {
     try {
       const { MESH_PREFIX: prefix, KV_REPLICAS: replicas } = this.config
       this.#missing = await ensureBuckets(nc, { prefix, replicas })
+      await this.#lookWhetherAnew()
     } catch (error) {
       this.log.warn({ why: messageOf(error) }, 'the buckets cannot be looked at; trying on')
       if (this.#missing === undefined && !this.#stopped) setTimeout(() => { void this.#lookAtBuckets() }, limits.connectMs).unref()
@@ -143,6 +146,19 @@ export class Mesh implements Core {
         isOwn: (bucket, entry) => this.#own.has(bucket, entry)
       }, this.log)
     }
+  }
+
+  /** A bucket that take-ins write, deleted and made anew between two looks: what stood in it is gone, so every module is looked at. */
+  async #lookWhetherAnew (): Promise<void> {
+    if (this.#missing?.length !== 0 || !this.#store) return
+    const store = this.#store
+    const made = (await Promise.all((['compositions', 'grants'] as const).map((bucket) => store.epoch(bucket)))).join()
+    if (this.#made !== undefined && this.#made !== made) {
+      this.log.warn({}, 'a bucket was made anew: every module is looked at')
+      void this.#waking?.stop()
+      this.#waking = undefined
+    }
+    this.#made = made
   }
 }
 

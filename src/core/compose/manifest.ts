@@ -1,6 +1,7 @@
 /** What a manifest must keep beyond its schema, and what its config keys accept. */
 import type { Manifest } from '../../schemas/manifest.js'
 import { BadDocument, messageOf } from '../errors.js'
+import { limits } from '../limits.js'
 import { quoted, whyNoKey } from '../names.js'
 import { whyNoSubject } from './permissions.js'
 import { checkOf, type Check, type JsonSchema } from './value-schema.js'
@@ -30,6 +31,10 @@ export function checkManifest (module: string, manifest: Manifest): void {
   const twice = double(manifest.secrets)
   if (twice !== undefined) bad(`names the secret ${quoted(twice)} twice`)
   for (const [key, entry] of Object.entries(manifest.config ?? {})) checkEntry(key, entry, bad)
+  const characters = Object.values(manifest.permissions ?? {}).flat().join('').length
+  if (characters > limits.permissionsCharacters) {
+    bad(`has permissions of ${characters} characters together, but all modules' users share one message of the bus: ${limits.permissionsCharacters} is the most. Use wildcards`)
+  }
   for (const direction of ['publish', 'subscribe'] as const) {
     const subjects = manifest.permissions?.[direction] ?? []
     for (const subject of subjects) {

@@ -36,13 +36,17 @@ function whyReserved ([first = '', ...rest]: string[]): string | undefined {
 export interface BusUser { module: string, node: string, user: string, publish: readonly string[], subscribe: readonly string[] }
 
 /**
- * All that a user may publish and subscribe to: the manifest's subjects, and what every module needs to read its own
- * values and to be answered. Allow lists, never empty; `allow_responses` is the renderer's to add.
+ * All that a user may publish and subscribe to: the manifest's subjects, and what every module needs to read its own values, to be
+ * answered, and, where it hears anything, to answer. Allow lists, never empty.
+ *
+ * Answering is `_INBOX.*.>` and not nats-server's `allow_responses`: that lets whoever receives a message publish to the reply it names,
+ * whatever it is, and over every deny. A module that may publish to a subject it hears itself would reach $KV, $JS and mesh with it. An
+ * inbox's name cannot be guessed, so nobody is answered who did not ask.
  */
 export function userRights ({ module, node, user, publish, subscribe }: BusUser): { publish: string[], subscribe: string[] } {
   const own = `mesh.provision.${node}.${module}`
   return {
-    publish: [...publish, `${own}.get`, `${own}.list`],
+    publish: [...publish, `${own}.get`, `${own}.list`, ...(subscribe.length > 0 ? ['_INBOX.*.>'] : [])],
     subscribe: [...subscribe, `_INBOX.${user}.>`, `${own}.changed`]
   }
 }

@@ -17,12 +17,14 @@ export interface LiveStepsOptions {
   brokers: Brokers
   makeCredential: MakeCredential
   patience: Patience
+  /** Servers that were not heard to run with the users that this process wrote: asked again by the next run, whatever it changed. */
+  unapplied: Set<string>
   /** The holder's compose of this process, which all runs that wait share (DESIGN section 3.7). */
   holder: Shared<HolderComposed | undefined>
 }
 
 /** Steps of one run; it has `limits.takeInMs` from now. */
-export function liveSteps ({ store, brokers, makeCredential, patience, holder }: LiveStepsOptions): Steps {
+export function liveSteps ({ store, brokers, makeCredential, patience, holder, unapplied }: LiveStepsOptions): Steps {
   const inventory = new Inventory(store)
   const deadline = patience.now() + limits.takeInMs
   const retried = <T>(work: () => Promise<T>): Promise<T> => again(work, deadline, patience)
@@ -47,11 +49,15 @@ export function liveSteps ({ store, brokers, makeCredential, patience, holder }:
       const behind = await behindNow
       if (!composed) return undefined
       const { seat, revision, written, usersChanged } = composed
-      if (usersChanged || behind) {
-        await each(seat.servers ?? [seat.node], async (server) => {
+      const servers = seat.servers ?? [seat.node]
+      if (usersChanged) for (const server of servers) unapplied.add(server)
+      if (behind || servers.some((server) => unapplied.has(server))) {
+        await each(servers, async (server) => {
           try {
             await brokers.applied(server, revision)
+            unapplied.delete(server)
           } catch (error) {
+            unapplied.add(server)
             throw new Error(`the bus's server ${server} did not take the users of ${seat.node}.${seat.module}: ${messageOf(error)}`, { cause: error })
           }
         })

@@ -28,7 +28,7 @@ export async function planTakeIn (store: Store, module: string, patience: Patien
   const over = new PlanStore(store)
   // Nothing is written, so no server has anything to apply.
   const brokers = { applied: async () => undefined }
-  const steps = liveSteps({ store: over, makeCredential: newCredential, patience, holder: new Shared(), brokers })
+  const steps = liveSteps({ store: over, makeCredential: newCredential, patience, holder: new Shared(), unapplied: new Set(), brokers })
   let result: TakeInResult
   let failed = false
   try {

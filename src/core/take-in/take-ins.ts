@@ -48,6 +48,7 @@ export class TakeIns {
   /** Those who wait for a build, by module: told of each run as it ends. */
   readonly #awaited = new Map<string, Set<(ended: Ended) => void>>()
   readonly #holder = new Shared<HolderComposed | undefined>()
+  readonly #unapplied = new Set<string>()
   readonly #gate = new Gate(limits.takeInsAtOnce, limits.takeInsQueued)
   #stopped = false
 
@@ -157,7 +158,7 @@ export class TakeIns {
     const store = telling(this.options.store(), () => { wrote = true })
     const began = patience.now()
     const deadline = began + limits.takeInMs
-    const steps = liveSteps({ store, brokers, makeCredential, patience, holder: this.#holder })
+    const steps = liveSteps({ store, brokers, makeCredential, patience, holder: this.#holder, unapplied: this.#unapplied })
     // Read before anything is written, and waited for when it is needed.
     const before = new Inventory(store).module(module).then(({ document }) => document?.registered?.fp, () => undefined)
     let failed: StepFailed | undefined
