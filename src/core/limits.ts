@@ -111,6 +111,9 @@ export const limits = {
   schemaTries: 5,
   /** Compiling a schema, once: a busy machine still finishes an honest one. */
   schemaCompileMs: 3000,
+  /** Manifests that passed and are remembered, and their characters together; the least recently used leaves. */
+  manifestsPassed: 5000,
+  manifestsPassedCharacters: 16 * 1024 * 1024,
   /** Compiled schemas that are remembered; the least recently used leaves. */
   schemasCompiled: 500,
   /** Reasons told of one composition that cannot be resolved; the rest is counted. */

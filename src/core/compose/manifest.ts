@@ -1,5 +1,7 @@
 /** What a manifest must keep beyond its schema, and what its config keys accept. */
+import { LRUCache } from 'lru-cache'
 import type { Manifest } from '../../schemas/manifest.js'
+import { canonical } from '../documents.js'
 import { BadDocument, messageOf } from '../errors.js'
 import { limits } from '../limits.js'
 import { quoted, whyNoKey } from '../names.js'
@@ -14,6 +16,18 @@ type ConfigEntry = NonNullable<Manifest['config']>[string]
  * names a subject it may not, or something stands twice.
  */
 export function checkManifest (module: string, manifest: Manifest): void {
+  // The user list is made of every module's manifest, over and over: one that passed passes again, and a check of a value takes a while.
+  const text = `${module} ${canonical(manifest)}`
+  if (passed.has(text)) return
+  judge(module, manifest)
+  passed.set(text, true)
+}
+
+const passed = new LRUCache<string, true>({
+  max: limits.manifestsPassed, maxSize: limits.manifestsPassedCharacters, sizeCalculation: (_, text) => text.length
+})
+
+function judge (module: string, manifest: Manifest): void {
   const bad = (what: string): never => { throw new BadDocument(`the manifest of ${module} ${what}`) }
   if (manifest.module !== module) bad(`names another module, ${quoted(manifest.module)}`)
   for (const part of ['config', 'bound', 'offers'] as const) {
