@@ -7,15 +7,17 @@ import { join, resolve } from 'node:path'
 import { parseArgs } from 'node:util'
 import { judge, type Measured } from './bars.js'
 import { asks } from './figures/asks.js'
+import { etcd } from './figures/etcd.js'
 import { fanout } from './figures/fanout.js'
 import { get } from './figures/get.js'
-import { idle, mute } from './figures/memory.js'
+import { idle, idleStream, mute } from './figures/memory.js'
 import { takeIn } from './figures/take-in.js'
 import { machine } from './machine.js'
 import { asMarkdown, asTable, machineLine } from './report.js'
 import { Stage } from './stage.js'
 
-const figures: Record<string, (stage: Stage) => Promise<Measured[]>> = { get, asks, fanout, idle, mute, 'take-in': takeIn }
+const figures: Record<string, (stage: Stage) => Promise<Measured[]>> =
+  { get, etcd, asks, fanout, idle, 'idle-stream': idleStream, mute, 'take-in': takeIn }
 const names = Object.keys(figures)
 // From dist, where this is compiled to.
 const root = join(import.meta.dirname, '../..')

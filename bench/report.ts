@@ -3,19 +3,20 @@ import { bars, judge, type Bar, type Measured } from './bars.js'
 import type { Machine } from './machine.js'
 
 const plain = (value: number): string => Number.isInteger(value) ? String(value) : value.toFixed(2)
-const marks = { goal: 'goal reached', must: 'bar reached', missed: 'MISSED' } as const
+const marks = { goal: 'goal reached', must: 'bar reached', missed: 'MISSED', 'no bar': '' } as const
 
 function cells (measured: Measured): string[] {
   const { title, yardstick, better, unit, must, goal }: Bar = bars[measured.bar]
   const sign = better === 'higher' ? '≥' : '≤'
   const withUnit = (value: number): string => `${plain(value)}${unit && ` ${unit}`}`
-  const counted = must === goal && !measured.yardstick
+  const bound = (value: number | undefined): string => value === undefined ? '' : `${sign} ${withUnit(value)}`
+  const counted = must !== undefined && must === goal && !measured.yardstick
   return [
     title,
     withUnit(measured.value),
     measured.range ? `${plain(measured.range[0])} to ${plain(measured.range[1])}` : '',
-    counted ? withUnit(must) : `${sign} ${withUnit(must)}`,
-    goal === undefined || counted ? '' : `${sign} ${withUnit(goal)}`,
+    counted ? withUnit(must) : bound(must),
+    counted ? '' : bound(goal),
     marks[judge(measured)],
     measured.ours,
     measured.yardstick ? `${measured.yardstick} (${yardstick})` : ''

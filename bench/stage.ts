@@ -33,15 +33,16 @@ export interface StageOptions {
 }
 
 export class Stage {
-  readonly #folder = mkdtempSync(join(tmpdir(), 'mesh-gateway-bench-'))
-  readonly #config = loadConfig({ DATA_DIR: this.#folder })
+  /** For whatever a run keeps; gone after it. */
+  readonly folder = mkdtempSync(join(tmpdir(), 'mesh-gateway-bench-'))
+  readonly #config = loadConfig({ DATA_DIR: this.folder })
   natsPort = 0
   websocketPort = 0
   provisioner!: Actor<ProvisionerCommands>
   #nats: ChildProcess | undefined
 
   private constructor (readonly options: StageOptions) {
-    process.on('exit', () => rmSync(this.#folder, { recursive: true, force: true }))
+    process.on('exit', () => rmSync(this.folder, { recursive: true, force: true }))
   }
 
   static async set (options: StageOptions): Promise<Stage> {
@@ -61,10 +62,10 @@ export class Stage {
     if (program === undefined) throw new Error(`nats-server was not found: ${howToGetNatsServer}`)
     this.natsPort = await freePort()
     this.websocketPort = await freePort()
-    const configuration = join(this.#folder, 'nats.conf')
+    const configuration = join(this.folder, 'nats.conf')
     writeFileSync(configuration, `listen: "127.0.0.1:${this.natsPort}"
-logfile: ${JSON.stringify(join(this.#folder, 'nats.log'))}
-jetstream { store_dir: ${JSON.stringify(join(this.#folder, 'jetstream'))} }
+logfile: ${JSON.stringify(join(this.folder, 'nats.log'))}
+jetstream { store_dir: ${JSON.stringify(join(this.folder, 'jetstream'))} }
 websocket { listen: "127.0.0.1:${this.websocketPort}", no_tls: true, compression: false }
 `)
     this.#nats = run(program, ['-c', configuration])
@@ -88,7 +89,7 @@ websocket { listen: "127.0.0.1:${this.websocketPort}", no_tls: true, compression
       PORT: String(port),
       NATS_URL: this.url,
       MESH_NODE: node,
-      AUTH_JWKS: jwksFile(this.#folder),
+      AUTH_JWKS: jwksFile(this.folder),
       TAKE_IN: 'manual',
       LOG_LEVEL: 'warn',
       MAX_CONNECTIONS_PER_MODULE: '100000',
@@ -108,7 +109,7 @@ websocket { listen: "127.0.0.1:${this.websocketPort}", no_tls: true, compression
   async strike (): Promise<void> {
     await this.provisioner.end()
     if (this.#nats) await end(this.#nats)
-    rmSync(this.#folder, { recursive: true, force: true })
+    rmSync(this.folder, { recursive: true, force: true })
   }
 }
 

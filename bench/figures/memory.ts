@@ -1,8 +1,9 @@
 /** What a connection holds in memory, from the resident set of a fresh gateway: one that is idle, and one that never reads. */
+import type { StreamsCommands } from '../actors/streams.js'
 import type { WatchersCommands } from '../actors/watchers.js'
-import type { Measured } from '../bars.js'
+import type { BarName, Measured } from '../bars.js'
 import { Actor, residentBytes, settledBytes } from '../child.js'
-import { value, type Gateway, type Stage } from '../stage.js'
+import { getRequest, value, type Gateway, type Stage } from '../stage.js'
 import { slope } from '../statistics.js'
 import { number } from './rounds.js'
 
@@ -21,32 +22,50 @@ const opening = (gateway: Gateway, token: string, group: string, keys: string[])
 })
 
 /** The slope of memory over connections: what the process holds without any drops out of it. */
-export async function idle (stage: Stage): Promise<Measured[]> {
-  const { quick, provisioner } = stage
-  const key = 'value'
-  await provisioner.call('set', { module, key, text: JSON.stringify(value) })
-  const token = await stage.token({ role: 'module', name: module })
-  const gateway = await stage.gateway({}, { collects: true })
-  const watchers = await Actor.start<WatchersCommands>('watchers')
-  const open = (group: string, count: number) => watchers.call('open', opening(gateway, token, group, Array(count).fill(key)))
+async function perConnection (bar: BarName, gateway: Gateway, step: number, open: (count: number) => Promise<void>): Promise<Measured> {
   // The first thousands also make the collector's room for the young grow, once, to its full size: they are in the base.
-  const step = quick ? 500 : 1500
   const base = 2 * step
-  await open('idle', base)
+  await open(base)
   const points: Array<[number, number]> = [[base, await settledBytes(gateway.pid)]]
   for (let n = 1; n <= 3; n++) {
-    await open('idle', step)
+    await open(step)
     points.push([base + n * step, await settledBytes(gateway.pid)])
   }
-  await Promise.all([gateway.stop(), watchers.end()])
   const each = points.slice(1).map(([x, y], n) => (y - points[n]![1]) / (x - points[n]![0]) / 1024)
-  return [{
-    bar: 'idleMemory',
+  return {
+    bar,
     value: slope(points) / 1024,
     range: [Math.min(...each), Math.max(...each)],
     ours: `${points.map(([, y]) => number(y / mebibyte, 1)).join(', ')} MiB`,
     note: `with ${points.map(([x]) => number(x)).join(', ')} connections`
-  }]
+  }
+}
+
+/** A module that holds connections of one value, and a gateway that collects its garbage. */
+async function holding (stage: Stage): Promise<{ key: string, token: string, gateway: Gateway }> {
+  const key = 'value'
+  await stage.provisioner.call('set', { module, key, text: JSON.stringify(value) })
+  const token = await stage.token({ role: 'module', name: module })
+  return { key, token, gateway: await stage.gateway({}, { collects: true }) }
+}
+
+export async function idle (stage: Stage): Promise<Measured[]> {
+  const { key, token, gateway } = await holding(stage)
+  const watchers = await Actor.start<WatchersCommands>('watchers')
+  const measured = await perConnection('idleMemory', gateway, stage.quick ? 500 : 1500,
+    (count) => watchers.call('open', opening(gateway, token, 'idle', Array(count).fill(key))))
+  await Promise.all([gateway.stop(), watchers.end()])
+  return [measured]
+}
+
+export async function idleStream (stage: Stage): Promise<Measured[]> {
+  const { key, token, gateway } = await holding(stage)
+  const streams = await Actor.start<StreamsCommands>('streams')
+  const request = getRequest(`/provision/config/${key}`, { Authorization: `Bearer ${token}`, Accept: 'text/event-stream' })
+  const measured = await perConnection('idleStreamMemory', gateway, stage.quick ? 500 : 1000,
+    (count) => streams.call('open', { port: gateway.port, request, count }))
+  await Promise.all([gateway.stop(), streams.end()])
+  return [measured]
 }
 
 const mutes = 8
