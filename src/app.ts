@@ -9,7 +9,7 @@ import type { Core } from './core/core.js'
 import { limits } from './core/limits.js'
 import auth from './http/auth.js'
 import body from './http/body.js'
-import { answerClientError } from './http/client-error.js'
+import { answerClientError, answerExpectation } from './http/client-error.js'
 import connections from './http/connections.js'
 import errors, { addMethodNotAllowed, answerFrameworkError } from './http/errors.js'
 import openapi from './http/openapi.js'
@@ -45,7 +45,7 @@ const methods = ['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE', 'TRACE']
 
 /** What every port of a gateway has: one form of errors, bounded requests, one line a request. */
 function createServer (logger: AppOptions['logger']): FastifyInstance {
-  return Fastify({
+  const app = Fastify({
     ...(typeof logger === 'object' && 'child' in logger ? { loggerInstance: logger as FastifyBaseLogger } : { logger }),
     // One logger for all: a child of it for each request would cost more than most of them log.
     childLoggerFactory: (parent) => parent,
@@ -60,6 +60,8 @@ function createServer (logger: AppOptions['logger']): FastifyInstance {
     frameworkErrors: answerFrameworkError,
     clientErrorHandler: answerClientError
   }) as FastifyInstance
+  app.server.on('checkExpectation', answerExpectation)
+  return app
 }
 
 /** The port of its own for health, where `OPS_PORT` asks for one. */

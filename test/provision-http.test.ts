@@ -5,7 +5,7 @@ import { encode } from './support/bus/client.js'
 import { fixture } from './support/fixture.js'
 import { startGateway } from './support/gateway.js'
 import { eventually } from './support/until.js'
-import { http, type HttpOptions } from './support/wire/http.js'
+import { http, rawHttp, type HttpOptions } from './support/wire/http.js'
 import { signers, svid } from './support/wire/signing.js'
 
 const keys = signers()
@@ -235,5 +235,20 @@ t.test('GET /provision/:kind/:key and /provision/:kind', async (t) => {
 
   t.test('no value was logged', async (t) => {
     t.same(gateway.logged(/mended|postgres|the second time/), [])
+  })
+
+  await t.test('what never reaches a route is answered in the form that errors have', async (t) => {
+    const odd = {
+      'no Host': 'GET /livez HTTP/1.1\r\nConnection: close\r\n\r\n',
+      'another expectation': 'GET /livez HTTP/1.1\r\nHost: x\r\nExpect: magic\r\n\r\n',
+      'no HTTP': 'HELO mesh\r\n\r\n',
+      'headers too large': `GET /livez HTTP/1.1\r\nHost: x\r\nX: ${'x'.repeat(20_000)}\r\n\r\n`
+    }
+    for (const [what, bytes] of Object.entries(odd)) {
+      const { responses: [answer] } = await rawHttp(gateway.port, bytes)
+      t.match(answer, { status: 400, headers: { 'content-type': /^application\/problem\+json/, 'cache-control': 'no-store' } }, what)
+      t.match(JSON.parse(answer?.body ?? ''), { ...problem('invalid'), status: 400 }, what)
+    }
+    t.equal((await rawHttp(gateway.port, 'GET /livez HTTP/1.0\r\n\r\n')).responses[0]?.status, 200, 'HTTP/1.0 needs no Host')
   })
 })
