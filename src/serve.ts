@@ -1,11 +1,11 @@
 /** Joins configuration, bus and core into a gateway that listens, and can be drained. */
 import type { FastifyInstance } from 'fastify'
-import { pino } from 'pino'
 import { buildApp, buildOperations } from './app.js'
 import { requireVariables, type Environment } from './config.js'
 import { messageOf } from './core/errors.js'
 import { limits } from './core/limits.js'
 import { createIdentity } from './identity/identity.js'
+import { createLog } from './log.js'
 import { Mesh } from './nats/mesh.js'
 
 /** Thrown where the address cannot be listened on; its message is one line for the user. */
@@ -24,7 +24,7 @@ export interface Gateway {
  */
 export async function serve (config: Environment): Promise<Gateway> {
   requireVariables(config, ['NATS_URL', 'MESH_NODE', 'AUTH_JWKS'])
-  const log = pino({ level: config.LOG_LEVEL })
+  const log = createLog({ level: config.LOG_LEVEL })
   const identity = await createIdentity(config, { trouble: (why) => log.warn({ why }, 'the keys that sign credentials could not be read again') })
   const mesh = new Mesh(config, log)
   const app = await buildApp({ core: mesh, config, identity, logger: log })
@@ -41,8 +41,6 @@ export async function serve (config: Environment): Promise<Gateway> {
   return {
     async drain () {
       log.info({}, 'draining')
-      // The client library writes to a socket that ends in the same moment, when the bus is stopped along with us.
-      process.on('uncaughtException', (err) => log.warn({ why: err.message }, 'while draining'))
       await app.sessions.drain(limits.drainGraceMs)
       await Promise.all([app.close(), operations?.close(), mesh.stop()])
       log.info({}, 'ended')

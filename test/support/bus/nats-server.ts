@@ -1,6 +1,6 @@
 /** A real nats-server with JetStream, which can be killed, frozen, reloaded and started again on what it stored. */
 import type { ChildProcess } from 'node:child_process'
-import { writeFileSync } from 'node:fs'
+import { existsSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { findNatsServer, howToGetNatsServer } from '../../../src/dev/nats-binary.js'
 import { end, freePort, HOST, start, temporaryFolder } from '../machine.js'
@@ -57,7 +57,13 @@ export class NatsServer {
   async kill (signal: NodeJS.Signals = 'SIGKILL'): Promise<void> { if (this.#child) await end(this.#child, signal) }
 
   /** Stops it where it stands: its connections stay open and nothing is answered. */
-  freeze (): void { this.#child?.kill('SIGSTOP') }
+  freeze (): void {
+    const pid = this.#child?.pid
+    this.#child?.kill('SIGSTOP')
+    // A signal takes effect a moment later; on Linux it can be seen.
+    for (let looks = 0; looks < 10_000 && existsSync(`/proc/${pid}/stat`) && !/\) T /.test(readFileSync(`/proc/${pid}/stat`, 'utf8')); looks++);
+  }
+
   thaw (): void { this.#child?.kill('SIGCONT') }
 
   /** Has it read its configuration again; throws with the server's reason where it refuses. */
