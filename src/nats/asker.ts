@@ -2,7 +2,7 @@
  * Requests on one inbox subscription and one coarse timer. The client library makes a promise, a timer and bookkeeping for
  * each request, which costs about twice the time of a shared inbox; a get that the view cannot serve is one such request.
  */
-import { createInbox, headers as makeHeaders, type Msg, type NatsConnection, type Subscription } from 'nats'
+import { createInbox, type Msg, type NatsConnection, type Subscription } from 'nats'
 import { MeshError } from '../core/errors.js'
 
 interface Pending {
@@ -114,13 +114,4 @@ export class Asker {
 export function serviceError (msg: Msg): { code: number, reason: string } | undefined {
   const code = msg.headers?.get('Nats-Service-Error-Code')
   return code ? { code: Number(code), reason: msg.headers?.get('Nats-Service-Error') ?? '' } : undefined
-}
-
-/** Headers of a services API error reply. */
-export function errorHeaders (code: number, reason: string): ReturnType<typeof makeHeaders> {
-  const made = makeHeaders()
-  made.set('Nats-Service-Error-Code', String(code))
-  // A header is one line; a reason with a line end in it would end the headers.
-  made.set('Nats-Service-Error', reason.replace(/[\r\n]+/g, ' '))
-  return made
 }

@@ -1,6 +1,5 @@
-import { Type, type Static } from '@sinclair/typebox'
+import { Type } from '@sinclair/typebox'
 import { RevisionText } from './common.js'
 
 /** The payload of `mesh.broker.S.applied`: the composition's revision whose user list should count (DESIGN section 4). */
 export const AppliedSchema = Type.Object({ revision: RevisionText() })
-export type Applied = Static<typeof AppliedSchema>

@@ -29,7 +29,6 @@ export const TakeInAnswerSchema = Type.Object({
 export const TakeInBodySchema = Type.Object({
   reason: Type.Optional(Type.String({ maxLength: limits.reasonCharacters, description: 'why, for the record' }))
 })
-export type TakeInBody = Static<typeof TakeInBodySchema>
 
 /** `takeins` bucket, key M: the last run worth a record (DESIGN section 5). */
 export const RecordSchema = Type.Object({
