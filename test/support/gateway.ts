@@ -11,6 +11,7 @@ import { until, within } from './until.js'
 import { parsed } from './wire/bytes.js'
 import { http } from './wire/http.js'
 import { jwks, signers, type Signers } from './wire/signing.js'
+import { isGateway } from './wire/spec.js'
 
 const program = 'dist/src/cli.js'
 
@@ -130,6 +131,7 @@ export async function startGateway (t: Owner, { natsUrl, env = {}, keys = signer
     cwd: projectRoot, env: { ...surroundings(), ...variables }, stdio: ['ignore', 'pipe', 'pipe']
   })
   const gateway = new Gateway(child, listenOn, env.OPS_PORT === undefined ? listenOn : Number(env.OPS_PORT), keys)
+  for (const each of [gateway.port, gateway.opsPort]) isGateway(each, { split: gateway.port !== gateway.opsPort })
   atEnd(t, async () => {
     gateway.assertSound()
     await gateway.stop()

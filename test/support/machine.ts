@@ -4,11 +4,12 @@ import { once } from 'node:events'
 import { mkdtempSync, rmSync } from 'node:fs'
 import { createServer } from 'node:net'
 import { tmpdir } from 'node:os'
-import { join, resolve } from 'node:path'
+import { join } from 'node:path'
+import { packageRoot } from '../../src/package-info.js'
 import { atEnd, type Owner } from './owner.js'
 
 export const HOST = '127.0.0.1'
-export const projectRoot = resolve(import.meta.dirname, '../..')
+export const projectRoot = packageRoot
 
 // Below the range from which the kernel takes the ports of outgoing connections: a port must still be free when a
 // server that was killed comes back to it.

@@ -2,7 +2,8 @@
 import { connect } from 'node:net'
 import { HOST } from '../machine.js'
 import { pause } from '../until.js'
-import { bearer, parsed, request, responses, type HttpAnswer, type RequestHeaders } from './bytes.js'
+import { bearer, isChunked, parsed, request, responses, unchunk, type HttpAnswer, type RequestHeaders } from './bytes.js'
+import { assertDocumented } from './spec.js'
 
 export interface RawExchange {
   responses: HttpAnswer[]
@@ -22,10 +23,27 @@ interface RawOptions {
   count?: number
 }
 
-/** Sends bytes as they are (a list: one write each) and hands back all that came until the connection ended. */
+const requestLine = /^([A-Z]+) ([^ \r\n]+) HTTP\/1\.[01]\r?\n/
+
+/** Whether the first answer of a connection came to its end. */
+function isWhole (raw: Buffer, { headers, data }: HttpAnswer): boolean {
+  if (isChunked(headers)) return unchunk(raw.subarray(raw.indexOf('\r\n\r\n') + 4)).whole
+  return data.length >= Number(headers['content-length'] ?? 0)
+}
+
+/** Holds the first answer against the document, where the bytes that were sent begin with a request. */
+function check (port: number, sent: string | Buffer | Array<string | Buffer>, { responses: [answer], raw }: RawExchange): void {
+  const began = [sent].flat().map((part) => part.toString('latin1')).join('')
+  const [, method, target] = requestLine.exec(began) ?? []
+  if (!answer || method === undefined || target === undefined) return
+  const upgrade = /\r\nupgrade:/i.test(began)
+  assertDocumented(port, { method, target, upgrade }, answer, method === 'HEAD' || isWhole(raw, answer))
+}
+
+/** Sends bytes as they are (a list: one write each) and hands back all that came until the connection ended; rejects where openapi.yaml allows no such answer. */
 export function rawHttp (port: number, bytes: string | Buffer | Array<string | Buffer>, options: RawOptions = {}): Promise<RawExchange> {
   const { wait = 3000, gap = 0, head = false, count = 0 } = options
-  return new Promise((resolve) => {
+  return new Promise((resolve, reject) => {
     const received: Buffer[] = []
     const began = Date.now()
     const socket = connect(port, HOST)
@@ -34,7 +52,11 @@ export function rawHttp (port: number, bytes: string | Buffer | Array<string | B
       clearTimeout(patience)
       socket.destroy()
       const raw = Buffer.concat(received)
-      resolve({ responses: responses(raw, head), raw, closed, ms: Date.now() - began })
+      const exchange = { responses: responses(raw, head), raw, closed, ms: Date.now() - began }
+      try {
+        check(port, bytes, exchange)
+        resolve(exchange)
+      } catch (error) { reject(error) }
     }
     const patience = setTimeout(done, wait)
     socket.on('data', (data) => {

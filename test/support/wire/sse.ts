@@ -4,6 +4,7 @@ import { HOST } from '../machine.js'
 import { atEnd, type Owner } from '../owner.js'
 import { until } from '../until.js'
 import { bearer, headerLines, isChunked, parsed, responses, unchunk, type RequestHeaders } from './bytes.js'
+import { assertDocumented } from './spec.js'
 
 export interface StreamEvent { event: string, id?: string, data: string, json: ReturnType<typeof parsed>, at: number }
 
@@ -83,13 +84,20 @@ export class EventStream {
 
 interface Options { token?: string, headers?: RequestHeaders, wait?: number }
 
-/** Asks for an event stream; resolves when the answer has shown what it is, or `wait` ms are over. */
+/** Asks for an event stream; resolves when the answer has shown what it is, or `wait` ms are over; rejects where openapi.yaml allows no such answer. */
 export function sse (t: Owner, port: number, target: string, { token, headers = {}, wait = 5000 }: Options = {}): Promise<EventStream> {
   const socket = connect(port, HOST)
   atEnd(t, () => socket.destroy())
-  return new Promise((resolve) => {
+  return new Promise((resolve, reject) => {
     const stream = new EventStream(socket)
-    const settled = () => { clearTimeout(patience); resolve(stream) }
+    const settled = () => {
+      clearTimeout(patience)
+      const { status, headers: heads, body } = stream
+      try {
+        if (status !== 0) assertDocumented(port, { method: 'GET', target }, { status, headers: heads, body, data: Buffer.from(body) }, body !== '')
+        resolve(stream)
+      } catch (error) { reject(error) }
+    }
     const patience = setTimeout(settled, wait)
     socket.on('data', (data) => { if (stream.take(data)) settled() })
     socket.on('error', () => { /* close follows */ })

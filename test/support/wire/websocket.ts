@@ -6,6 +6,7 @@ import { atEnd, type Owner } from '../owner.js'
 import { until } from '../until.js'
 import { bearer, headerLines, parsed, responses, type RequestHeaders } from './bytes.js'
 import { frame, FrameReader, opcodes, rpc, text } from './frames.js'
+import { assertDocumented } from './spec.js'
 
 type Json = ReturnType<typeof parsed>
 
@@ -126,14 +127,21 @@ export class WatchSocket {
   }
 }
 
-/** Opens a WebSocket; resolves when the handshake is answered, with whatever answer, or `wait` ms are over. */
+/** Opens a WebSocket; resolves when the handshake is answered, or `wait` ms are over; rejects where openapi.yaml allows no such answer. */
 export function ws (t: Owner, port: number, options: WsOptions = {}): Promise<WatchSocket> {
   const { target = '/watch', token, headers = {}, first = [], wait = 5000, pong = true } = options
   const socket = connect(port, HOST)
   atEnd(t, () => socket.destroy())
-  return new Promise((resolve) => {
+  return new Promise((resolve, reject) => {
     const client = new WatchSocket(socket, pong)
-    const settled = () => { clearTimeout(patience); resolve(client) }
+    const settled = () => {
+      clearTimeout(patience)
+      const { status, headers: heads, body } = client
+      try {
+        if (status !== 0) assertDocumented(port, { method: 'GET', target, upgrade: true }, { status, headers: heads, body, data: Buffer.from(body) })
+        resolve(client)
+      } catch (error) { reject(error) }
+    }
     const patience = setTimeout(settled, wait)
     socket.on('data', (data) => { if (client.take(data)) settled() })
     socket.on('error', () => { /* close follows */ })
