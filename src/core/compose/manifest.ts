@@ -6,7 +6,7 @@ import { BadDocument, messageOf } from '../errors.js'
 import { limits } from '../limits.js'
 import { quoted, whyNoKey } from '../names.js'
 import { whyNoSubject } from './permissions.js'
-import { checkOf, type Check, type JsonSchema } from './value-schema.js'
+import { checkOf, type Check, type JsonSchema, type Misfit } from './value-schema.js'
 
 type ConfigEntry = NonNullable<Manifest['config']>[string]
 
@@ -61,20 +61,23 @@ function judge (module: string, manifest: Manifest): void {
 }
 
 /**
- * Why a setting cannot stand, as a sentence with the path and the rule; undefined where it can. The value must have come
- * through `parseJson`, which bounds its depth and its numbers.
+ * Why a setting cannot stand, with the path and the rule; undefined where it can. The value must have come through
+ * `parseJson`, which bounds its depth and its numbers.
  */
-export function checkSetting (manifest: Manifest, key: string, value: unknown): string | undefined {
+export function judgeSetting (manifest: Manifest, key: string, value: unknown): Misfit | undefined {
   const entry = own(manifest.config, key)
-  if (!isObject(entry)) return `the manifest of ${manifest.module} declares no config key ${quoted(key)}`
+  if (!isObject(entry)) return { said: `the manifest of ${manifest.module} declares no config key ${quoted(key)}` }
   let check: Check | undefined
   try {
     check = schemaOf(entry)
   } catch (error) {
-    return `the schema of config ${quoted(key)} in the manifest of ${manifest.module} ${messageOf(error)}`
+    return { said: `the schema of config ${quoted(key)} in the manifest of ${manifest.module} ${messageOf(error)}` }
   }
   return check?.(value)
 }
+
+/** The same as one sentence. */
+export const checkSetting = (manifest: Manifest, key: string, value: unknown): string | undefined => judgeSetting(manifest, key, value)?.said
 
 /** A member of a map whose keys are anybody's: `__proto__` or `constructor` is found only where it was written. */
 export const own = <T>(map: Record<string, T> | undefined, key: string): T | undefined =>
@@ -98,6 +101,6 @@ function checkEntry (key: string, entry: ConfigEntry, bad: (what: string) => nev
     return bad(`does not fit: the schema of config ${quoted(key)} ${messageOf(error)}`)
   }
   if (!Object.hasOwn(entry, 'default')) return
-  const why = check?.(entry.default)
+  const why = check?.(entry.default)?.said
   if (why !== undefined) bad(`does not fit: the default of config ${quoted(key)} is refused by its own schema: ${why}`)
 }

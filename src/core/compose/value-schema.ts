@@ -11,8 +11,11 @@ import { printable, quoted } from '../names.js'
 
 export type JsonSchema = boolean | object
 
-/** Why a value does not fit, with the path and the rule, as one sentence; undefined where it fits. */
-export type Check = (value: unknown) => string | undefined
+/** Why a value does not fit: the path (a JSON pointer into it) and the rule (one into its schema), and both in one sentence. */
+export interface Misfit { said: string, path?: string, rule?: string }
+
+/** What is wrong with a value; undefined where it fits. */
+export type Check = (value: unknown) => Misfit | undefined
 
 /** A schema that cannot be used; its message is a clause that completes "its schema …". */
 export class BadSchema extends Error {
@@ -95,20 +98,21 @@ function compile (schema: JsonSchema): Check {
     } catch (error) {
       // A schema may refer to itself without end, or hold a pattern too large to run.
       const why = ranOut(error) ? `took longer than ${limits.schemaMs} ms: look for a pattern that backtracks` : 'does not come to an end'
-      return `the check of the value against its schema ${why}`
+      return { said: `the check of the value against its schema ${why}` }
     }
-    return sentence(validate.errors?.[0])
+    return misfit(validate.errors?.[0])
   }
 }
 
-function sentence (error: ErrorObject | undefined): string {
-  if (!error) return 'the value does not fit its schema'
+function misfit (error: ErrorObject | undefined): Misfit {
+  if (!error) return { said: 'the value does not fit its schema' }
   const where = error.instancePath === '' ? 'the value' : `the value at ${printable(error.instancePath, 200)}`
   const { allowedValues, additionalProperty } = error.params as { allowedValues?: unknown, additionalProperty?: string }
   let more = ''
   if (allowedValues !== undefined) more = `: ${printable(canonical(allowedValues), 200)}`
   if (additionalProperty !== undefined) more = `: ${quoted(additionalProperty)}`
-  return `${where} ${printable(error.message ?? 'does not fit', 200)}${more} (rule ${printable(error.schemaPath, 200)})`
+  const rule = printable(error.schemaPath, 200)
+  return { said: `${where} ${printable(error.message ?? 'does not fit', 200)}${more} (rule ${rule})`, path: printable(error.instancePath, 200), rule }
 }
 
 const compiled = new LRUCache<string, { check: Check } | { bad: BadSchema }>({ max: limits.schemasCompiled })
