@@ -1,6 +1,7 @@
 /** Health: open to anybody, on a port of its own where `OPS_PORT` says so (DESIGN section 6). */
 import { Type, type FastifyPluginAsyncTypebox } from '@fastify/type-provider-typebox'
 import { sendJson } from '../src/http/json.js'
+import { openResponses } from '../src/schemas/problem.js'
 
 const HealthSchema = Type.Object({
   ready: Type.Boolean(),
@@ -21,7 +22,7 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
       operationId: 'livez',
       summary: 'Whether the process answers',
       tags: ['operations'],
-      response: { 200: json('it does', Type.Object({ live: Type.Literal(true) })) }
+      response: { 200: json('it does', Type.Object({ live: Type.Literal(true) })), ...openResponses() }
     }
   }, async (_request, reply) => sendJson(reply.header('cache-control', 'no-store'), { live: true }))
 
@@ -30,7 +31,11 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
       operationId: 'readyz',
       summary: 'Whether requests can be answered: is the bus there, can changes be heard, are the buckets there',
       tags: ['operations'],
-      response: { 200: json('all is there', HealthSchema), 503: json('something is missing', HealthSchema) }
+      response: {
+        200: json('all is there', HealthSchema),
+        503: { ...json('something is missing', HealthSchema), headers: { 'Retry-After': { type: 'integer', minimum: 0 } } },
+        ...openResponses()
+      }
     }
   }, async (_request, reply) => {
     const health = core.health()

@@ -2,6 +2,7 @@
 import { Type, type FastifyPluginAsyncTypebox } from '@fastify/type-provider-typebox'
 import { sendJson } from '../src/http/json.js'
 import { descriptionYaml } from '../src/http/openapi.js'
+import { openResponses } from '../src/schemas/problem.js'
 
 const routes: FastifyPluginAsyncTypebox = async (app) => {
   const description = Type.Object({}, { additionalProperties: true })
@@ -12,7 +13,7 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
       operationId: 'openapiYaml',
       summary: 'This description, as YAML',
       tags: ['operations'],
-      response: { 200: { description: 'OpenAPI 3.1', content: { 'application/yaml': { schema: Type.String() } } } }
+      response: { 200: { description: 'OpenAPI 3.1', content: { 'application/yaml': { schema: Type.String() } } }, ...openResponses() }
     }
   }, async (_request, reply) => reply.type('application/yaml; charset=utf-8').send(yaml ??= descriptionYaml(app)))
 
@@ -21,7 +22,7 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
       operationId: 'openapiJson',
       summary: 'This description, as JSON',
       tags: ['operations'],
-      response: { 200: { description: 'OpenAPI 3.1', content: { 'application/json': { schema: description } } } }
+      response: { 200: { description: 'OpenAPI 3.1', content: { 'application/json': { schema: description } } }, ...openResponses() }
     }
   }, async (_request, reply) => sendJson(reply, app.swagger()))
 }

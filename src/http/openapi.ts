@@ -28,7 +28,9 @@ export default fp(async (app: FastifyInstance) => {
         title: 'mesh-gateway',
         version,
         description: 'The front door of a NATS mesh. A module reads its own values and sees them change live, as the module it has ' +
-          'proved to be; an operator takes a new build in with one POST. The WebSocket at /watch is described in docs/watch.md.',
+          'proved to be; an operator takes a new build in with one POST. The WebSocket at /watch is described in docs/watch.md. ' +
+          'A path that is none is 404 `not-found`, a method that a path has not is 405 `method-not-allowed` with Allow, and a websocket ' +
+          'upgrade of any other path than /watch is 426 `upgrade-required`, or that path\'s own error.',
         license: { name: 'Apache-2.0', identifier: 'Apache-2.0' }
       },
       servers: [{ url: '/' }],

@@ -23,10 +23,18 @@ const headersOf: Record<number, Record<string, object>> = {
 /** What may happen on every route that asks who is there. */
 const always: ProblemName[] = ['invalid', 'unauthenticated', 'forbidden', 'uri-too-long', 'too-many-requests', 'internal', 'overloaded']
 
+/** What may happen on a route that is open to anybody. */
+const open: ProblemName[] = ['invalid', 'uri-too-long']
+
 /** The `response` schemas of problems: those named and those that any route may answer. */
-export function problemResponses (...of: ProblemName[]): Record<number, object> {
+export const problemResponses = (...of: ProblemName[]): Record<number, object> => responsesOf([...always, ...of])
+
+/** The same for a route that asks nobody who is there. */
+export const openResponses = (...of: ProblemName[]): Record<number, object> => responsesOf([...open, ...of])
+
+function responsesOf (names: ProblemName[]): Record<number, object> {
   const byStatus = new Map<number, ProblemName[]>()
-  for (const name of new Set([...always, ...of])) byStatus.set(problems[name].status, [...byStatus.get(problems[name].status) ?? [], name])
+  for (const name of new Set(names)) byStatus.set(problems[name].status, [...byStatus.get(problems[name].status) ?? [], name])
   return Object.fromEntries([...byStatus].sort(([a], [b]) => a - b).map(([status, named]) => [status, {
     description: named.map((name) => `\`${name}\`: ${problems[name].title}`).join('; '),
     ...(headersOf[status] ? { headers: headersOf[status] } : {}),
