@@ -40,7 +40,10 @@ function check (port: number, sent: string | Buffer | Array<string | Buffer>, { 
   assertDocumented(port, { method, target, upgrade }, answer, method === 'HEAD' || isWhole(raw, answer))
 }
 
-/** Sends bytes as they are (a list: one write each) and hands back all that came until the connection ended; rejects where openapi.yaml allows no such answer. */
+/**
+ * Sends bytes as they are (a list: one write each) and hands back all that came until the connection ended; rejects where
+ * openapi.yaml allows no such answer.
+ */
 export function rawHttp (port: number, bytes: string | Buffer | Array<string | Buffer>, options: RawOptions = {}): Promise<RawExchange> {
   const { wait = 3000, gap = 0, head = false, count = 0 } = options
   return new Promise((resolve, reject) => {

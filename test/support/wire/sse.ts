@@ -84,7 +84,7 @@ export class EventStream {
 
 interface Options { token?: string, headers?: RequestHeaders, wait?: number }
 
-/** Asks for an event stream; resolves when the answer has shown what it is, or `wait` ms are over; rejects where openapi.yaml allows no such answer. */
+/** Asks for an event stream; resolves when it is known what the answer is, or `wait` ms are over; rejects where openapi.yaml allows none such. */
 export function sse (t: Owner, port: number, target: string, { token, headers = {}, wait = 5000 }: Options = {}): Promise<EventStream> {
   const socket = connect(port, HOST)
   atEnd(t, () => socket.destroy())
