@@ -54,8 +54,8 @@ export function startProvisioner (nc: NatsConnection, { node, prefix, log }: Pro
     metadata: { node },
     queue: `provisioner-${node}`,
     endpoints: {
-      get: { subject: `mesh.provision.${node}.*.get`, answer: (message) => answer(message, (module) => state.get(module, message.string())) },
-      list: { subject: `mesh.provision.${node}.*.list`, answer: (message) => answer(message, (module) => state.list(module)) }
+      get: { subject: subjects.getOfAll(node), answer: (message) => answer(message, (module) => state.get(module, message.string())) },
+      list: { subject: subjects.listOfAll(node), answer: (message) => answer(message, (module) => state.list(module)) }
     },
     // Only now does an ask that a word causes find an answer.
     up () {

@@ -20,7 +20,7 @@ export async function onBus<T> (config: Environment, name: string, act: (nc: Nat
   const reached = withBus(config)
   let nc: NatsConnection
   try {
-    nc = await connect({ ...await busOptions(reached, name), ignoreAuthErrorAbort: false })
+    nc = await connect({ ...busOptions(reached, name), ignoreAuthErrorAbort: false })
   } catch (error) {
     throw new ConfigError(`the bus at ${reached.NATS_URL} does not take the connection (${(error as Error).message})`)
   }

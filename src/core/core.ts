@@ -6,6 +6,7 @@ export interface Health {
   ready: boolean
   bus: boolean
   hearing: boolean
+  /** Where the bus's user may not look at them this is false, and the gateway is ready all the same: it serves values alone. */
   buckets: boolean
   missing: string[]
 }

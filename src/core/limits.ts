@@ -151,6 +151,12 @@ export const limits = {
   /** Bus pings: a connection that went half-open is noticed after two of them. */
   busPingMs: 3000,
   busPings: 2,
+  /** Refusals of the bus that are said once each: a user without rights is refused at every try. */
+  saidRefusals: 100,
+  /** Tokens of a refused subject that tell one refusal from another; names that differ from try to try stand behind them. */
+  saidTokens: 5,
+  /** Buckets that the bus's user may not look at are tried again after this long: rights can be widened while the connection stays. */
+  refusedLookMs: 60_000,
   /** A bucket's watch without a heartbeat for this long is started again. */
   heartbeatMs: 2000,
 

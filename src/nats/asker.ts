@@ -2,8 +2,9 @@
  * Requests on one inbox subscription and one coarse timer. The client library makes a promise, a timer and bookkeeping for
  * each request, which costs about twice the time of a shared inbox; a get that the view cannot serve is one such request.
  */
-import { createInbox, type Msg, type NatsConnection, type Subscription } from 'nats'
+import type { Msg, NatsConnection, Subscription } from 'nats'
 import { MeshError } from '../core/errors.js'
+import { newInbox } from './user.js'
 
 interface Pending {
   subject: string
@@ -19,13 +20,16 @@ const sweepMs = 20
 const noResponders = 503
 
 export class Asker {
-  readonly #inbox = createInbox()
+  readonly #inbox: string
   readonly #pending = new Map<string, Pending>()
   #sub: Subscription | undefined
   #token = 0
   #timer: NodeJS.Timeout | undefined
 
-  constructor (readonly connection: NatsConnection) { this.#listen() }
+  constructor (readonly connection: NatsConnection) {
+    this.#inbox = newInbox(connection)
+    this.#listen()
+  }
 
   /**
    * Asks `subject` and resolves with the reply, or rejects with `unavailable` or `timeout`. Where half of `timeoutMs` goes by

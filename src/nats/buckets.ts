@@ -14,12 +14,18 @@ export const subjectOf = (prefix: string, bucket: BucketName, key: string): stri
 const codes = { streamNotFound: 10059, messageNotFound: 10037, wrongLastSequence: 10071 }
 const errorCode = (error: unknown): number | undefined => error instanceof NatsError ? error.api_error?.err_code : undefined
 
+/** What the bus's user was not allowed to do: rights are missing (see `rights.ts`), and trying again does not help. */
+export class Refused extends Error {
+  override readonly name = 'Refused'
+}
+
 /**
  * What a JetStream error means to a step: a timeout, a cut connection, no responders (no leader, no JetStream) or a 5xx of
  * the API may go better in a moment; anything else is handed on as it is.
  */
 function asFault (error: unknown, what: string): unknown {
   if (!(error instanceof NatsError)) return error
+  if (error.isPermissionError()) return new Refused(`${what}: the bus does not let this user do that`, { cause: error })
   const passing = ['TIMEOUT', '503', 'CONNECTION_CLOSED', 'CONNECTION_DRAINING', 'DISCONNECT'].includes(error.code) ||
     (error.api_error !== undefined && error.api_error.code >= 500)
   const why = error.code === 'TIMEOUT' ? `no answer within ${limits.jetstreamMs} ms` : error.code === '503' ? 'nobody answers' : error.message
@@ -48,7 +54,7 @@ export async function missingBuckets (nc: NatsConnection, prefix: string): Promi
 export async function ensureBuckets (nc: NatsConnection, { prefix, replicas }: { prefix: string, replicas: number }): Promise<BucketName[]> {
   const missing = await missingBuckets(nc, prefix)
   if (!missing.includes('takeins')) return missing
-  const js = nc.jetstream({ timeout: limits.jetstreamMs })
+  const js = nc.jetstream({ timeout: limits.jetstreamMs, checkAPI: false })
   for (const bucket of bucketNames) {
     if (!missing.includes(bucket)) continue
     try {

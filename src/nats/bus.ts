@@ -1,6 +1,7 @@
 /** The gateway's hold on the bus: a connection that may not be there yet, and word of each time it comes and goes. */
-import { Events, type NatsConnection } from 'nats'
+import { Events, type NatsConnection, type Status } from 'nats'
 import type { Environment } from '../config.js'
+import { limits } from '../core/limits.js'
 import { connectBus, type Log } from './connection.js'
 
 export interface BusListener {
@@ -15,6 +16,7 @@ export class Bus {
   readonly #listeners = new Set<BusListener>()
   readonly #stopping = new AbortController()
   #client: NatsConnection | undefined
+  readonly #said = new Set<string>()
 
   constructor (private readonly config: Environment, private readonly name: string, private readonly log: Log) {}
 
@@ -38,17 +40,28 @@ export class Bus {
       } catch { return }
       if (this.#stopping.signal.aborted) return this.#client.close()
       this.#up(this.#client)
-      for await (const { type, data } of this.#client.status()) {
-        if (type === Events.Disconnect) this.#down()
-        else if (type === Events.Reconnect) this.#up(this.#client)
-        else if (type === Events.Error) this.log.warn({ why: String(data) }, 'the bus reported an error')
+      for await (const status of this.#client.status()) {
+        if (status.type === Events.Disconnect) this.#down()
+        else if (status.type === Events.Reconnect) this.#up(this.#client)
+        else if (status.type === Events.Error) this.#refused(status)
       }
       this.#down()
     }
   }
 
+  /** What one user may not do he tries again and again: it is said once a connection. */
+  #refused ({ data, permissionContext: of }: Status): void {
+    // Behind the first tokens are names that differ from try to try.
+    const what = of && `${of.operation} ${of.subject.split('.').slice(0, limits.saidTokens).join('.')}`
+    const why = what === undefined ? String(data) : `the bus does not allow: ${what}`
+    if (this.#said.has(why) || this.#said.size >= limits.saidRefusals) return
+    this.#said.add(why)
+    this.log.warn({ why }, 'the bus reported an error')
+  }
+
   #up (client: NatsConnection): void {
     if (this.connection || client.isClosed()) return
+    this.#said.clear()
     this.connection = client
     this.log.info({ server: client.getServer() }, 'the bus is there')
     for (const listener of this.#listeners) listener.up(client)

@@ -3,10 +3,11 @@
  * client library's own watch can end without a word and loses the first value of a bucket made anew; here every restart
  * compares the bucket's creation time and, where it differs, starts from all keys (DESIGN section 4).
  */
-import { AckPolicy, createInbox, DeliverPolicy, Events, type JetStreamManager, type Msg, type NatsConnection, type Subscription } from 'nats'
+import { AckPolicy, DeliverPolicy, Events, NatsError, type JetStreamManager, type Msg, type NatsConnection, type Subscription } from 'nats'
 import { limits } from '../core/limits.js'
 import type { BucketName, Entry } from '../core/ports.js'
 import { isMarker, streamOf, subjectOf } from './buckets.js'
+import { newConsumerName, newInbox } from './user.js'
 
 export interface Followed {
   /** Starts (again) from all keys: what was handed before is forgotten. `epoch` is the bucket's creation time in ms. */
@@ -88,7 +89,7 @@ class Follower implements Following {
         await this.#begin()
         this.#said = ''
       } catch (error) {
-        const why = (error as Error).message
+        const why = whyNot(error)
         if (why !== this.#said) this.on.trouble?.(`cannot follow the bucket ${this.of.prefix}${this.of.bucket}: ${why}`)
         this.#said = why
       }
@@ -106,7 +107,7 @@ class Follower implements Following {
     const epoch = Date.parse(created)
     // A restore keeps the creation time, so sequences that went back are the other sign of a bucket that is not the one we knew.
     const anew = epoch !== this.#epoch || state.last_seq < this.#last || !this.#ready
-    const inbox = createInbox()
+    const inbox = newInbox(this.nc)
     this.#consumer = { name: '', delivered: 0 }
     let pending = -1
     const early: Msg[] = []
@@ -119,6 +120,8 @@ class Follower implements Following {
       }
     })
     const info = await this.#jsm.consumers.add(this.#stream, {
+      // With a name, name and filter stand in the subject of the call: so a user can be allowed some keys of a bucket alone.
+      name: newConsumerName(),
       deliver_subject: inbox,
       filter_subject: this.#start + this.of.filter,
       ack_policy: AckPolicy.None,
@@ -191,12 +194,17 @@ class Follower implements Following {
 
   async #drop (): Promise<void> {
     const name = this.#consumer?.name
-    this.#sub?.unsubscribe()
+    if (!this.nc.isClosed()) this.#sub?.unsubscribe()
     this.#sub = undefined
     this.#consumer = undefined
     if (name && !this.nc.isClosed()) await this.#jsm?.consumers.delete(this.#stream, name).catch(() => { /* it ends by itself */ })
   }
 }
+
+/** A refusal names a consumer that is another one at each try; what is said of it is the same each time. */
+const whyNot = (error: unknown): string => error instanceof NatsError && error.isPermissionError()
+  ? 'the bus does not let this user follow it'
+  : (error as Error).message
 
 /** Follows keys of a bucket until it is stopped. */
 export const follow = (nc: NatsConnection, of: FollowedKeys, on: Followed): Following => new Follower(nc, of, on)

@@ -11,7 +11,7 @@ import { OwnWrites } from '../core/take-in/own-writes.js'
 import { TakeIns } from '../core/take-in/take-ins.js'
 import { Asker } from './asker.js'
 import { NatsBrokers } from './brokers.js'
-import { ensureBuckets, NatsStore } from './buckets.js'
+import { ensureBuckets, NatsStore, Refused } from './buckets.js'
 import { Bus } from './bus.js'
 import type { Log } from './connection.js'
 import { makeCredential } from './credentials.js'
@@ -29,10 +29,16 @@ export class Mesh implements Core {
   readonly #ear: Ear
   readonly #own = new OwnWrites()
   #asker: Asker | undefined
+  /** Asks of broker agents have an inbox of their own: who answers values must not know where an agent's answer is awaited. */
+  #brokerAsker: Asker | undefined
   #store: Store | undefined
   #waking: Following | undefined
   /** Buckets that are missing; undefined until somebody looked. */
   #missing: BucketName[] | undefined
+  /** Why the bus's user may not look at the buckets: this gateway serves values alone. */
+  #refused: string | undefined
+  /** Why the buckets could not be looked at the last time. */
+  #unseen = ''
   /** When the buckets that take-ins write were made. */
   #made: string | undefined
   #ticking: NodeJS.Timeout | undefined
@@ -54,7 +60,7 @@ export class Mesh implements Core {
     this.#ear = new Ear(node, this.view, log)
     this.takeIns = new TakeIns({
       store: () => this.#reachable(),
-      brokers: new NatsBrokers(asker, sleep),
+      brokers: new NatsBrokers(() => this.#bus.connection ? this.#brokerAsker : undefined, sleep),
       makeCredential,
       patience: { now: Date.now, random: Math.random, pause: sleep },
       ended: (result, failed, by) => {
@@ -69,7 +75,6 @@ export class Mesh implements Core {
 
   start (): void {
     this.#ticking = setInterval(() => this.view.tick(), limits.viewTickMs)
-    this.#looking = setInterval(() => { void this.#lookAtBuckets() }, limits.bucketsLookMs)
     this.#bus.listen({ up: (nc) => this.#up(nc), down: () => this.#down() })
     this.#bus.start()
   }
@@ -77,13 +82,14 @@ export class Mesh implements Core {
   /** Ends what runs, then the connection. A run that half of the draining time is too short for, since the bus is away, say, is left. */
   async stop (): Promise<void> {
     this.#stopped = true
-    clearInterval(this.#looking)
+    clearTimeout(this.#looking)
     const ended = Promise.allSettled([this.takeIns.stop(), this.#waking?.stop()])
     // What is left is what a crash leaves: the next run goes on from there.
     await Promise.race([ended, pause(this.config.DRAIN_MS / 2)])
     this.#ear.stop()
     clearInterval(this.#ticking)
     this.#asker?.close()
+    this.#brokerAsker?.close()
     await this.#bus.stop()
   }
 
@@ -91,47 +97,61 @@ export class Mesh implements Core {
     const bus = this.#bus.connection !== undefined
     const buckets = bus && this.#missing?.length === 0
     const { hearing } = this.view
-    return { ready: bus && buckets && hearing && !this.#stopped, bus, hearing, buckets, missing: this.#missing ?? [] }
+    const serves = buckets || (bus && this.#refused !== undefined)
+    return { ready: bus && serves && hearing && !this.#stopped, bus, hearing, buckets, missing: this.#missing ?? [] }
   }
 
   #up (nc: NatsConnection): void {
     if (this.#store === undefined || this.#asker?.connection !== nc) {
       this.#asker?.close()
       this.#asker = new Asker(nc)
+      this.#brokerAsker?.close()
+      this.#brokerAsker = new Asker(nc)
       this.#store = this.#own.around(new NatsStore(nc, this.config.MESH_PREFIX))
       void this.#waking?.stop()
       this.#waking = undefined
     }
     this.#ear.up(nc)
+    this.#refused = undefined
     void this.#lookAtBuckets()
   }
 
   #down (): void {
     this.#asker?.fail()
+    this.#brokerAsker?.fail()
     this.#ear.down()
   }
 
   /** The buckets, or why nothing can be taken in now. */
   #reachable (): Store {
     if (!this.#bus.connection || !this.#store) throw new MeshError('unavailable', 'the gateway is not connected to the bus')
+    if (this.#refused !== undefined) throw new MeshError('unavailable', `this gateway's user on the bus may not take in (${this.#refused}): give it the rights of "mesh-gateway rights take-in"`)
     if (this.#missing === undefined) throw new MeshError('unavailable', 'the buckets were not seen yet: ask again in a moment')
     if (this.#missing.length > 0) throw new MeshError('unavailable', missingSentence(this.config.MESH_PREFIX, this.#missing))
     return this.#store
   }
 
-  /** Sees that the buckets are there, and makes them where that is right (DESIGN section 5). */
+  /** Looks at the buckets now, and from then on again and again. */
   async #lookAtBuckets (): Promise<void> {
     const nc = this.#bus.connection
     if (!nc || this.#stopped) return
+    const againMs = await this.#look(nc)
+    // One that began while this one ran has set the timer already; there is only one.
+    clearTimeout(this.#looking)
+    if (!this.#stopped) this.#looking = setTimeout(() => { void this.#lookAtBuckets() }, againMs)
+  }
+
+  /** Sees that the buckets are there, and makes them where that is right (DESIGN section 5). Answers in how many ms to look again. */
+  async #look (nc: NatsConnection): Promise<number> {
     const before = this.#missing?.join()
     try {
       const { MESH_PREFIX: prefix, KV_REPLICAS: replicas } = this.config
       this.#missing = await ensureBuckets(nc, { prefix, replicas })
       await this.#lookWhetherAnew()
+      this.#refused = undefined
+      this.#unseen = ''
     } catch (error) {
-      this.log.warn({ why: messageOf(error) }, 'the buckets cannot be looked at; trying on')
-      if (this.#missing === undefined && !this.#stopped) setTimeout(() => { void this.#lookAtBuckets() }, limits.connectMs).unref()
-      return
+      return this.#notSeen(error)
     }
     if (this.#missing.length > 0) {
       if (this.#missing.join() !== before) this.log.error({}, missingSentence(this.config.MESH_PREFIX, this.#missing))
@@ -146,6 +166,21 @@ export class Mesh implements Core {
         isOwn: (bucket, entry) => this.#own.has(bucket, entry)
       }, this.log)
     }
+    return limits.bucketsLookMs
+  }
+
+  /** The buckets could not be looked at: an accident that passes, or a user without the rights of a take-in, who may serve values all the same. */
+  #notSeen (error: unknown): number {
+    const why = messageOf(error)
+    this.#refused = error instanceof Refused ? why : undefined
+    if (why !== this.#unseen) {
+      this.log.warn({ why }, this.#refused === undefined ? 'the buckets cannot be looked at; trying on' : 'this gateway serves values alone: its user on the bus may not take in')
+    }
+    this.#unseen = why
+    if (this.#refused === undefined) return this.#missing === undefined ? limits.connectMs : limits.bucketsLookMs
+    void this.#waking?.stop()
+    this.#waking = undefined
+    return limits.refusedLookMs
   }
 
   /** A bucket that take-ins write, deleted and made anew between two looks: what stood in it is gone, so every module is looked at. */

@@ -11,8 +11,11 @@ export const subjects = {
   get: (node: string, module: string) => `mesh.provision.${checked(node)}.${checked(module)}.get`,
   list: (node: string, module: string) => `mesh.provision.${checked(node)}.${checked(module)}.list`,
   changed: (node: string, module: string) => `mesh.provision.${checked(node)}.${checked(module)}.changed`,
+  getOfAll: (node: string) => `mesh.provision.${checked(node)}.*.get`,
+  listOfAll: (node: string) => `mesh.provision.${checked(node)}.*.list`,
   changedOfAll: (node: string) => `mesh.provision.${checked(node)}.*.changed`,
-  applied: (server: string) => `mesh.broker.${checked(server)}.applied`
+  applied: (server: string) => `mesh.broker.${checked(server)}.applied`,
+  appliedOfAll: 'mesh.broker.*.applied'
 }
 
 export const revisionHeader = 'Mesh-Revision'
