@@ -3,6 +3,7 @@ import type { FastifyError, FastifyInstance, FastifyReply, FastifyRequest, Route
 import fp from 'fastify-plugin'
 import { asMeshError, MeshError } from '../core/errors.js'
 import { limits } from '../core/limits.js'
+import { ProblemSchema } from '../schemas/problem.js'
 import { sendProblem } from './problem.js'
 
 const badJson = (): MeshError => new MeshError('invalid', 'the body is no JSON, or holds a member that is not taken (__proto__, constructor.prototype)')
@@ -80,6 +81,7 @@ export function addMethodNotAllowed (app: FastifyInstance, routes: readonly Rout
 }
 
 export default fp(async (app) => {
+  app.addSchema(ProblemSchema)
   app.decorateRequest('problem', null)
   app.setErrorHandler(answerError)
   app.setNotFoundHandler(async () => { throw new MeshError('not-found', 'there is nothing at this path: /openapi.json lists what there is') })

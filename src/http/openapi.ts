@@ -4,7 +4,6 @@ import type { FastifyInstance } from 'fastify'
 import fp from 'fastify-plugin'
 import { stringify } from 'yaml'
 import { version } from '../package-info.js'
-import { ProblemSchema } from '../schemas/problem.js'
 
 /** The description as YAML; anchors, which the library makes of shared parts, would be there by accident of the code. */
 export const descriptionYaml = (app: FastifyInstance): string => stringify(app.swagger(), { aliasDuplicateObjects: false, lineWidth: 120 })
@@ -20,7 +19,6 @@ function bodiesAreOptional<T> (document: T): T {
 }
 
 export default fp(async (app: FastifyInstance) => {
-  app.addSchema(ProblemSchema)
   await app.register(swagger, {
     openapi: {
       openapi: '3.1.0',
