@@ -13,6 +13,8 @@ export const limits = {
   bodyBytes: 1024 * 1024,
   /** Time to send a whole request: a slow sender must not hold a socket for ever. */
   requestMs: 30_000,
+  /** How often requests that take too long are looked for; Node's own 30 s would double the time. */
+  requestLookMs: 1000,
   /** A bearer token; SPIRE's and common OpenID providers' stay under 4 KiB. */
   tokenBytes: 8192,
   /** Verified tokens that are remembered, so that a signature is checked once a token and not once a request. */
@@ -27,6 +29,23 @@ export const limits = {
   jwksBytes: 1024 * 1024,
   /** A JWKS file's time and size are looked at this often, at most. */
   jwksStatMs: 1000,
+  /** A PEM file: a chain and its key take some 10 KB, the authorities of a large mesh some 100. */
+  pemBytes: 1024 * 1024,
+  /** How often the files of TLS are looked at. */
+  tlsLookMs: 1000,
+  /** A TLS handshake; a client that opens a connection and says nothing must not hold it. */
+  handshakeMs: 10_000,
+  /** Certificates between a client's own and its anchor, that one among them: a chain of more is none that anybody makes. */
+  chainLength: 8,
+  /** Client certificates that are remembered, since a resumed TLS session does not show its whole chain. */
+  knownCertificates: 10_000,
+  /**
+   * Bad credentials of one address in a minute, at once or spread, before the next are told to wait: far above what clients that renew too
+   * late send, and a signature check each, so some ms of CPU a second at most.
+   */
+  failedAuthentications: 600,
+  /** Addresses whose bad credentials are counted; the least recently seen leaves. */
+  failingAddresses: 10_000,
   /** Keys that one token is tried against: without a key id, each would cost a signature check. */
   keysTried: 16,
   /** A person's name as the provider has it, in logs and records. */
@@ -82,6 +101,11 @@ export const limits = {
   /** Bad messages of a connection in a minute before it is closed with 4400: DESIGN section 7. */
   badMessages: 100,
   badMessagesMs: 60_000,
+  /** Messages and pings of one connection, whatever RATE_LIMIT says: one client must not take a whole core. And how many may come at once. */
+  messagesPerSecond: 5000,
+  messagesAtOnce: 10_000,
+  /** Watches of a module over all its connections here: each takes a few hundred bytes and an ask. */
+  watchesPerModule: 100_000,
   /** Principals whose rate is remembered, where RATE_LIMIT is set. */
   ratedPrincipals: 10_000,
   /** Requests of one connection that are being answered at once; more are read when these are done. */
@@ -143,6 +167,26 @@ export const limits = {
   preferWaitS: 55,
   /** Who and why, kept in one record. */
   wakesInRecord: 20,
+
+  /** Modules, or nodes, in one answer of the state, where none is asked for and at most: a thousand are some 2 MB. */
+  pageDefault: 100,
+  pageMost: 1000,
+  /** Differences told in one sentence of the state; the rest is counted, and the plan tells all. */
+  stateDifferences: 5,
+  /** Modules that are looked at before others have their turn of the event loop. */
+  stateSlice: 8,
+  /** The state's copy of the buckets is let go when nobody asked for so long: dashboards ask each minute or not at all. */
+  pictureIdleMs: 5 * 60_000,
+  /** How long a request waits for that copy to be made; 4,000 compositions take a second. */
+  pictureMs: 5000,
+  /** Characters of that copy: 4,000 compositions of 10 KB are 40 million. */
+  pictureCharacters: 256 * 1024 * 1024,
+  /** Records of a module: its bucket keeps so many (DESIGN section 5). */
+  recordsKept: 64,
+  /** All settings of a module: a composition has to hold them, with its other values and the credential, in one message of 1 MiB. */
+  settingsBytes: 960 * 1024,
+  /** How long a setting tries to be written beside others: each conflict is another operator's write. */
+  settingMs: 10_000,
 
   /** Waits between attempts to reach the bus; for ever, since nothing works without it. */
   reconnectMs: 250,
