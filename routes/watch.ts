@@ -96,8 +96,9 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
       transport,
       principal,
       maxWatches: config.MAX_WATCHES,
+      places: sessions.watches,
       maxFrameBytes: config.MAX_FRAME_BYTES,
-      principalOf: async (token) => identity.principalOf(tokenAlone(token)),
+      principalOf: async (token) => identity.principalOf(tokenAlone(token, app.certificateOf(transport))),
       mayCall: (principal) => app.rates.take(principal) === undefined,
       failed: (error) => log.error({ err: error }, 'a call on the watch failed')
     })

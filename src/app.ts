@@ -1,5 +1,6 @@
 /** The HTTP side as a plugin that never listens and knows no bus: plugins in order, then the routes (DESIGN section 10). */
 import { join } from 'node:path'
+import type { Server as TlsServer } from 'node:tls'
 import autoload from '@fastify/autoload'
 import cors from '@fastify/cors'
 import Fastify, { LogController, type FastifyBaseLogger, type FastifyInstance, type FastifyServerOptions, type RouteOptions } from 'fastify'
@@ -18,6 +19,7 @@ import { Rates } from './http/rate.js'
 import requestLog from './http/request-log.js'
 import { Sessions } from './http/sessions.js'
 import target from './http/target.js'
+import type { Tls } from './http/tls.js'
 import upgrade from './http/upgrade.js'
 import type { Identity } from './identity/identity.js'
 
@@ -25,6 +27,8 @@ export interface AppOptions {
   core: Core
   config: Environment
   identity: Identity
+  /** What the port is served with; plain HTTP without. */
+  tls?: Tls | undefined
   logger?: FastifyServerOptions['logger'] | FastifyBaseLogger
 }
 
@@ -44,14 +48,19 @@ declare module 'fastify' {
 const methods = ['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE', 'TRACE']
 
 /** What every port of a gateway has: one form of errors, bounded requests, one line a request. */
-function createServer (logger: AppOptions['logger']): FastifyInstance {
-  const app = Fastify({
+function createServer (logger: AppOptions['logger'], tls?: Tls): FastifyInstance {
+  const server = {
+    // Without a Host header the request is refused by us, in the form that errors have.
+    requireHostHeader: false,
+    headersTimeout: limits.requestMs,
+    connectionsCheckingInterval: limits.requestLookMs
+  }
+  const options: FastifyServerOptions = {
+    ...(tls ? { https: { ...server, ...tls.options } } : { http: server }),
     ...(typeof logger === 'object' && 'child' in logger ? { loggerInstance: logger as FastifyBaseLogger } : { logger }),
     // One logger for all: a child of it for each request would cost more than most of them log.
     childLoggerFactory: (parent) => parent,
     logController: new LogController({ disableRequestLogging: true }),
-    // Without a Host header the request is refused by us, in the form that errors have.
-    http: { requireHostHeader: false },
     bodyLimit: limits.bodyBytes,
     requestTimeout: limits.requestMs,
     return503OnClosing: false,
@@ -59,7 +68,8 @@ function createServer (logger: AppOptions['logger']): FastifyInstance {
     ajv: { customOptions: { coerceTypes: false, removeAdditional: false, useDefaults: false, allErrors: false } },
     frameworkErrors: answerFrameworkError,
     clientErrorHandler: answerClientError
-  }) as FastifyInstance
+  }
+  const app = Fastify(options) as FastifyInstance
   app.server.on('checkExpectation', answerExpectation)
   return app
 }
@@ -76,9 +86,13 @@ export async function buildOperations ({ core, logger = false }: Pick<AppOptions
   return app
 }
 
-export async function buildApp ({ core, config, identity, logger = false }: AppOptions): Promise<FastifyInstance> {
-  const app = createServer(logger)
-  const sessions = new Sessions({ maxPerModule: config.MAX_CONNECTIONS_PER_MODULE, slowClientMs: config.SLOW_CLIENT_MS })
+export async function buildApp ({ core, config, identity, tls, logger = false }: AppOptions): Promise<FastifyInstance> {
+  const app = createServer(logger, tls)
+  if (tls) {
+    const endFollowing = tls.follow(app.server as unknown as TlsServer)
+    app.addHook('onClose', async () => endFollowing())
+  }
+  const sessions = new Sessions({ maxPerModule: config.MAX_CONNECTIONS_PER_MODULE, slowClientMs: config.SLOW_CLIENT_MS, identity })
   app.decorate('core', core).decorate('config', config).decorate('sessions', sessions).decorate('operations', config.OPS_PORT === undefined)
   app.decorate('origins', () => {
     const address = app.server.address()

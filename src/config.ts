@@ -29,6 +29,9 @@ export const EnvironmentSchema = Type.Object({
   AUTH_JWKS: Text('file or URL of the keys that sign credentials'),
   AUTH_ISSUER: Text('the issuer a token must have'),
   AUTH_AUDIENCE: Type.String({ default: 'mesh-gateway', minLength: 1, description: 'the audience a token must hold' }),
+  TLS_CERT: Text("a PEM file with the gateway's own certificate and what stands between it and its root"),
+  TLS_KEY: Text('a PEM file with the private key of TLS_CERT'),
+  TLS_CLIENT_CA: Text('a PEM file with the authorities of client certificates'),
   OPERATOR_JWKS: Text('file or URL of the keys that sign operators and readers, and these alone'),
   OPERATOR_ISSUER: Text("the issuer an operator's token must have"),
   OPERATOR_AUDIENCE: Text("the audience an operator's token must hold"),
@@ -79,8 +82,13 @@ export function loadConfig (env: NodeJS.ProcessEnv): Environment {
       throw new ConfigError(`CORS_ORIGINS holds ${JSON.stringify(origin)}, but it takes origins such as https://dash.example, without a path`)
     }
   }
-  for (const name of ['NATS_CREDS', 'NATS_NKEY_SEED_FILE', 'NATS_CA'] as const) if (config[name] !== undefined) checkFile(name, config[name])
+  for (const name of ['NATS_CREDS', 'NATS_NKEY_SEED_FILE', 'NATS_CA', 'TLS_CERT', 'TLS_KEY', 'TLS_CLIENT_CA'] as const) if (config[name] !== undefined) checkFile(name, config[name])
   for (const name of ['AUTH_JWKS', 'OPERATOR_JWKS'] as const) if (config[name] !== undefined) checkKeys(name, config[name])
+  for (const [name, needs] of [['TLS_CERT', 'TLS_KEY'], ['TLS_KEY', 'TLS_CERT'], ['TLS_CLIENT_CA', 'TLS_CERT']] as const) {
+    if (config[name] !== undefined && config[needs] === undefined) {
+      throw new ConfigError(`${name} is set, but ${needs} is not: TLS needs both TLS_CERT and TLS_KEY, two PEM files`)
+    }
+  }
   for (const server of natsServers(config)) {
     if (!/^((nats|tls):\/\/)?[^\s/@]+$/.test(server)) {
       throw new ConfigError('NATS_URL holds an address that is none: it takes nats://host:port or tls://host:port, several separated by commas, and no password')

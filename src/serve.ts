@@ -4,6 +4,7 @@ import { buildApp, buildOperations } from './app.js'
 import { requireVariables, type Environment } from './config.js'
 import { messageOf } from './core/errors.js'
 import { limits } from './core/limits.js'
+import { openTls } from './http/tls.js'
 import { createIdentity } from './identity/identity.js'
 import { createLog } from './log.js'
 import { Mesh } from './nats/mesh.js'
@@ -25,9 +26,16 @@ export interface Gateway {
 export async function serve (config: Environment): Promise<Gateway> {
   requireVariables(config, ['NATS_URL', 'MESH_NODE', 'AUTH_JWKS'])
   const log = createLog({ level: config.LOG_LEVEL })
-  const identity = await createIdentity(config, { trouble: (why) => log.warn({ why }, 'the keys that sign credentials could not be read again') })
+  const tls = openTls(config, {
+    trouble: (why) => log.warn({ why }, 'files of TLS could not be taken anew, and stay as they were'),
+    taken: (what) => log.info({ what }, 'files of TLS were taken anew')
+  })
+  const identity = await createIdentity(config, {
+    trouble: (why) => log.warn({ why }, 'the keys that sign credentials could not be read again'),
+    anchors: tls?.anchors
+  })
   const mesh = new Mesh(config, log)
-  const app = await buildApp({ core: mesh, config, identity, logger: log })
+  const app = await buildApp({ core: mesh, config, identity, tls, logger: log })
   const operations = config.OPS_PORT === undefined ? undefined : await buildOperations({ core: mesh, logger: log })
   try {
     await listen(app, config.HOST, config.PORT, 'PORT')

@@ -14,7 +14,14 @@ import type { Command } from './command.js'
 /** Where the checked-in copy stands. */
 export const openapiFile = join(packageRoot, 'openapi.yaml')
 
-const nobody: Identity = { cached: () => undefined, stands: () => false, principalOf: async () => { throw unauthenticated('only the description is asked here') } }
+const nobody: Identity = {
+  certificates: undefined,
+  cached: () => undefined,
+  stands: () => false,
+  lives: () => false,
+  refresh: async () => {},
+  principalOf: async () => { throw unauthenticated('only the description is asked here') }
+}
 
 /** The description as YAML. Nothing listens, and the bus is not reached. */
 export async function describe (): Promise<string> {

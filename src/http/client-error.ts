@@ -1,6 +1,7 @@
 /** Bytes that are no HTTP never reach a route; they are answered here, in the one form that errors have. */
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { Socket } from 'node:net'
+import { TLSSocket } from 'node:tls'
 import type { FastifyInstance } from 'fastify'
 import { MeshError } from '../core/errors.js'
 import { problemOf } from './problem.js'
@@ -16,7 +17,9 @@ export function answerExpectation (_request: IncomingMessage, response: ServerRe
 }
 
 export function answerClientError (this: FastifyInstance, error: NodeJS.ErrnoException, socket: Socket): void {
-  if (error.code === 'ECONNRESET' || socket.destroyed || !socket.writable) {
+  // A handshake that failed comes here, too; there is nothing yet that an answer could be written to.
+  const shaken = !(socket instanceof TLSSocket) || /^(HPE|ERR_HTTP)_/.test(error.code ?? '')
+  if (!shaken || error.code === 'ECONNRESET' || socket.destroyed || !socket.writable) {
     socket.destroy()
     return
   }

@@ -8,5 +8,6 @@ export const closeCodes = {
 /** The code and the words of an ending that is not the client's doing. */
 export const closings: Record<Ending, [number, string]> = {
   draining: [closeCodes.draining, 'the gateway is going down: reconnect in a moment'],
+  'not-valid': [closeCodes.expired, 'the credential is no longer valid'],
   'not-reading': [closeCodes.notReading, 'nothing was read for too long: come back in a moment']
 }

@@ -84,6 +84,8 @@ export class EventStream implements Watcher, Connection {
     if (!this.#behind) this.#tell(entry)
   }
 
+  get principal (): Principal { return this.options.principal }
+
   unsent (): number { return this.response.writableLength + inKernelsWay(this.response.socket) }
 
   beat (now: number): void {

@@ -8,10 +8,11 @@ const loopback = ['127.0.0.1', '::1', 'localhost']
 const wildcard = ['0.0.0.0', '::', '']
 
 /** The origins that may, given the port that is really listened on. */
-export function allowedOrigins (config: Pick<Environment, 'PUBLIC_URL' | 'CORS_ORIGINS' | 'HOST'>, port: number): Set<string> {
+export function allowedOrigins (config: Pick<Environment, 'PUBLIC_URL' | 'CORS_ORIGINS' | 'HOST' | 'TLS_CERT'>, port: number): Set<string> {
   const origins = new Set(corsOrigins(config))
   if (config.PUBLIC_URL !== undefined) return origins.add(new URL(config.PUBLIC_URL).origin)
   const hosts = loopback.includes(config.HOST) ? loopback : wildcard.includes(config.HOST) ? [] : [config.HOST]
-  for (const host of hosts) origins.add(new URL(`http://${host.includes(':') ? `[${host}]` : host}:${port}`).origin)
+  const scheme = config.TLS_CERT === undefined ? 'http' : 'https'
+  for (const host of hosts) origins.add(new URL(`${scheme}://${host.includes(':') ? `[${host}]` : host}:${port}`).origin)
   return origins
 }

@@ -2,11 +2,10 @@
 import { LRUCache } from 'lru-cache'
 import { limits } from '../core/limits.js'
 import type { Principal } from '../identity/principal.js'
-
-interface Bucket { tokens: number, at: number }
+import { Allowance } from './allowance.js'
 
 export class Rates {
-  readonly #buckets = new LRUCache<string, Bucket>({ max: limits.ratedPrincipals })
+  readonly #allowances = new LRUCache<string, Allowance>({ max: limits.ratedPrincipals })
 
   /** `perSecond` 0: no limit. A second's worth may come at once. */
   constructor (private readonly perSecond: number) {}
@@ -15,12 +14,8 @@ export class Rates {
   take ({ role, name }: Principal, now = Date.now()): number | undefined {
     if (this.perSecond === 0) return undefined
     const who = `${role} ${name}`
-    const bucket = this.#buckets.get(who) ?? { tokens: this.perSecond, at: now }
-    bucket.tokens = Math.min(this.perSecond, bucket.tokens + (now - bucket.at) / 1000 * this.perSecond)
-    bucket.at = now
-    this.#buckets.set(who, bucket)
-    if (bucket.tokens < 1) return Math.ceil((1 - bucket.tokens) / this.perSecond)
-    bucket.tokens--
-    return undefined
+    let allowance = this.#allowances.get(who)
+    if (!allowance) this.#allowances.set(who, allowance = new Allowance(this.perSecond, this.perSecond, now))
+    return allowance.take(now)
   }
 }

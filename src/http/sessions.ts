@@ -1,12 +1,17 @@
 /** All live connections of this gateway, whatever their transport: how many a module has, their beat, their orderly end. */
 import { MeshError } from '../core/errors.js'
 import { limits } from '../core/limits.js'
+import type { Identity } from '../identity/identity.js'
+import type { Principal } from '../identity/principal.js'
+import { Places } from './places.js'
 
 /** Why this side ends a connection that could go on. */
-export type Ending = 'draining' | 'not-reading'
+export type Ending = 'draining' | 'not-reading' | 'not-valid'
 
 /** A connection that lives: a WebSocket or an event stream. */
 export interface Connection {
+  /** Whose it is, by the credential that counts now. */
+  readonly principal: Principal
   /** A measure of what was written and not taken yet: it falls as long as the client reads. */
   unsent (): number
   /** Regular work, called about once a second. */
@@ -18,33 +23,36 @@ export interface Connection {
   onClose (listener: () => void): void
 }
 
+export interface SessionsOptions {
+  maxPerModule: number
+  slowClientMs: number
+  /** Says whether the keys that a connection's credential stands on still count. */
+  identity: Pick<Identity, 'refresh' | 'lives'>
+}
+
 interface Reading { stuckSince: number | undefined, unsent: number }
 
 export class Sessions {
   readonly #connections = new Map<Connection, Reading>()
-  readonly #perModule = new Map<string, number>()
+  readonly #places: Places
+  /** Watches of a module over all its connections. */
+  readonly watches = new Places(limits.watchesPerModule)
   #timer: NodeJS.Timeout | undefined
   #draining = false
 
-  constructor (private readonly options: { maxPerModule: number, slowClientMs: number }) {}
+  constructor (private readonly options: SessionsOptions) { this.#places = new Places(options.maxPerModule) }
 
   get size (): number { return this.#connections.size }
 
   /** Takes a place for one more connection of a module. Throws where it has too many, or while draining. */
   enter (module: string): void {
     if (this.#draining) throw new MeshError('unavailable', 'this gateway is going down: connect to another, or again in a moment')
-    const has = this.#perModule.get(module) ?? 0
-    if (has >= this.options.maxPerModule) {
-      throw new MeshError('too-many-requests', `the module has ${has} connections, which is the most: close some`, { retryAfterS: 5 })
+    if (!this.#places.take(module)) {
+      throw new MeshError('too-many-requests', `the module has ${this.#places.most} connections, which is the most: close some`, { retryAfterS: 5 })
     }
-    this.#perModule.set(module, has + 1)
   }
 
-  leave (module: string): void {
-    const has = (this.#perModule.get(module) ?? 1) - 1
-    if (has > 0) this.#perModule.set(module, has)
-    else this.#perModule.delete(module)
-  }
+  leave (module: string): void { this.#places.give(module) }
 
   add (connection: Connection): void {
     this.#connections.set(connection, { stuckSince: undefined, unsent: 0 })
@@ -76,6 +84,8 @@ export class Sessions {
   }
 
   #beat (): void {
+    // No request comes on these connections that would have the keys looked at.
+    void this.options.identity.refresh().then(() => this.#endInvalid())
     const now = Date.now()
     for (const [connection, reading] of this.#connections) {
       if (this.#reads(connection.unsent(), reading, now)) connection.beat(now)
@@ -84,6 +94,11 @@ export class Sessions {
         connection.terminate()
       }
     }
+  }
+
+  /** A credential ends with the key that it stands on: who took the key away means it. */
+  #endInvalid (): void {
+    for (const connection of this.#connections.keys()) if (!this.options.identity.lives(connection.principal)) connection.end('not-valid')
   }
 
   /** Whether a client with much unsent still reads: less is unsent than before, or not for long. */

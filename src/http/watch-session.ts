@@ -9,9 +9,11 @@ import type { Entry } from '../core/provision/entry.js'
 import { idOfEtag } from '../core/provision/said.js'
 import type { View } from '../core/provision/view.js'
 import type { Principal } from '../identity/principal.js'
+import { Allowance } from './allowance.js'
 import { meshError, notification, result, rpcError, rpcErrors, valueResult, type Id } from './frames.js'
 import { readMessage } from './json-rpc.js'
 import { closeCodes, closings } from './close-codes.js'
+import type { Places } from './places.js'
 import type { Connection, Ending } from './sessions.js'
 import { inKernelsWay } from './unsent.js'
 import { Until } from './until.js'
@@ -23,6 +25,8 @@ export interface SessionOptions {
   transport: Socket
   principal: Principal
   maxWatches: number
+  /** The places for watches that the module's connections share. */
+  places: Places
   maxFrameBytes: number
   /** Who a token proves to be; rejects with the MeshError of a 401. */
   principalOf (token: string): Promise<Principal>
@@ -33,6 +37,8 @@ export interface SessionOptions {
 }
 
 type Method = (session: WatchSession, id: Id, params: Record<string, unknown>) => Promise<void> | void
+
+const tooMany = 'too many messages'
 
 const seconds = (ms: number): number => Math.max(0, Math.ceil(ms / 1000))
 
@@ -49,6 +55,7 @@ export class WatchSession implements Connection, Speaker {
   #pongBy: number | undefined
   #saidExpiring = false
   #bad = { since: 0, count: 0 }
+  readonly #allowance = new Allowance(limits.messagesPerSecond, limits.messagesAtOnce, Date.now())
   readonly #expiry = new Until(() => this.close(closeCodes.expired, 'the credential expired'))
   readonly #behind = new Set<Watch>()
 
@@ -57,6 +64,8 @@ export class WatchSession implements Connection, Speaker {
     socket.on('message', (data, isBinary) => this.#message(data as Buffer, isBinary))
     socket.on('close', () => this.#release())
     socket.on('pong', () => { this.#pongBy = undefined })
+    // Each is answered with a pong, which costs as much as a message does.
+    socket.on('ping', () => this.#mayCome())
     const { maxWatches, maxFrameBytes } = options
     this.send(notification('session.hello', {
       module: this.principal.name,
@@ -136,16 +145,25 @@ export class WatchSession implements Connection, Speaker {
 
   #release (): void {
     this.#expiry.clear()
-    for (const watch of this.watches.values()) watch.drop()
+    for (const watch of this.watches.values()) this.#drop(watch)
     this.watches.clear()
     this.#behind.clear()
+  }
+
+  /** Counts what the client sent; where that is too much the connection ends. */
+  #mayCome (): boolean {
+    if (this.closedWith !== undefined) return false
+    if (this.#allowance.take(Date.now()) === undefined) return true
+    this.close(closeCodes.tooManyMessages, tooMany)
+    return false
   }
 
   // A throw in a message listener would end the process: whatever happens here is caught.
   #message (data: Buffer, isBinary: boolean): void {
     if (this.closedWith !== undefined) return
     if (isBinary) return this.close(closeCodes.binary, 'only text frames are read')
-    if (!this.options.mayCall(this.principal)) return this.close(closeCodes.tooManyMessages, 'too many messages')
+    if (!this.#mayCome()) return
+    if (!this.options.mayCall(this.principal)) return this.close(closeCodes.tooManyMessages, tooMany)
     try {
       const message = readMessage(data.toString('utf8'))
       if (!message) return
@@ -246,7 +264,7 @@ export class WatchSession implements Connection, Speaker {
     const { principal } = this
     const why = next.role !== principal.role || next.name !== principal.name
       ? 'the token is of another module'
-      : next.expiresAt <= principal.expiresAt ? 'the token does not expire later than the one before' : undefined
+      : expiresLater(next, principal) ? undefined : 'the credential would not expire later than the one before'
     if (why) return this.send(meshError(id, new MeshError('unauthenticated', `${why}: nothing was changed`)))
     this.principal = next
     this.#saidExpiring = false
@@ -268,6 +286,10 @@ export class WatchSession implements Connection, Speaker {
       if (this.watches.size >= this.options.maxWatches) {
         throw new MeshError('too-many-requests', `this connection has ${this.options.maxWatches} watches, which is the most: unwatch some, or open another`, { retryAfterS: 1 })
       }
+      const { places } = this.options
+      if (!places.take(this.principal.name)) {
+        throw new MeshError('too-many-requests', `the module has ${places.most} watches on all its connections, which is the most: unwatch some`, { retryAfterS: 5 })
+      }
       watch = new Watch(name, this, this.options.view)
       this.watches.set(id, watch)
     }
@@ -278,7 +300,11 @@ export class WatchSession implements Connection, Speaker {
   #discard (watch: Watch): void {
     if (this.watches.get(idOf(watch.name)) === watch) this.watches.delete(idOf(watch.name))
     this.#behind.delete(watch)
-    watch.drop()
+    this.#drop(watch)
+  }
+
+  #drop (watch: Watch): void {
+    if (watch.drop()) this.options.places.give(this.principal.name)
   }
 }
 
@@ -290,3 +316,9 @@ const methods = new Map<string, Method>([
   ['mesh/provision.unwatch', (session, id, params) => session.unwatch(id, params)],
   ['mesh/auth.renew', (session, id, params) => session.renew(id, params)]
 ])
+
+/** A certificate's end holds a renewed connection, too: beside one, the token's own part may be renewed without a later end of both. */
+function expiresLater (next: Principal, before: Principal): boolean {
+  if (next.expiresAt !== before.expiresAt) return next.expiresAt > before.expiresAt
+  return next.keys.length > 1 && next.keys.some((key) => !before.keys.includes(key))
+}

@@ -68,11 +68,13 @@ export class Watch implements Watcher {
     if (!this.#dropped) this.#tell(this.#entry)
   }
 
-  drop (): void {
-    if (this.#dropped) return
+  /** Ends it; false where it had ended. */
+  drop (): boolean {
+    if (this.#dropped) return false
     this.#dropped = true
     this.view.detach(this.#entry, this)
     if (!this.#reader.live) this.session.countStale(-1)
+    return true
   }
 
   #skip ({ said }: Entry): void {

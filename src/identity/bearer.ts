@@ -1,13 +1,17 @@
-/** What a request shows for itself, taken from its headers and not yet believed. */
+import type { ShownCertificate } from './certificates.js'
+
+/** What a request shows for itself, taken from its headers and its connection, and not yet believed. */
 export interface Credentials {
   /** The tokens that were sent, each once. */
   tokens: string[]
   /** Something was sent as a credential that cannot be one. */
   malformed: boolean
+  /** The certificate that the connection was opened with. */
+  certificate?: ShownCertificate | undefined
 }
 
-/** A token that came by another way than headers (`mesh/auth.renew`). */
-export const tokenAlone = (token: string): Credentials => ({ tokens: [token], malformed: false })
+/** A token that came by another way than headers (`mesh/auth.renew`), on a connection with or without a certificate. */
+export const tokenAlone = (token: string, certificate?: ShownCertificate): Credentials => ({ tokens: [token], malformed: false, certificate })
 
 const bearer = /^bearer +([^\s,]+)$/i
 const subprotocol = 'bearer.'

@@ -39,18 +39,22 @@ export function checkStanding (claims: Claims, { issuer, audience }: Rules, nowM
   return Math.min(exp * 1000, endOfTimeMs)
 }
 
+/** What a token's signature proves besides its claims: its own end in ms, and the key that made it. */
+export type Proof = Pick<Principal, 'expiresAt' | 'keys'>
+
 /** Who the claims are of. `typ` is the token's, in lower case; an access token (`at+jwt`) is a person's alone. */
-export function principalFrom (claims: Claims, rules: Rules, typ: string | undefined, expiresAt: number): Principal {
+export function principalFrom (claims: Claims, rules: Rules, typ: string | undefined, proof: Proof): Principal {
   const { sub } = claims
   if (typeof sub !== 'string') throw new Refusal('sub is missing')
-  if (!/^spiffe:/i.test(sub)) return person(sub, claims, rules, expiresAt)
+  if (!/^spiffe:/i.test(sub)) return person(sub, claims, rules, proof)
   if (typ === 'at+jwt') throw new Refusal('an access token with a SPIFFE ID')
   const [role, name] = spiffeParts(sub, rules.trustDomain)
   if (!(role === 'module' ? rules.modules : rules.people)) throw new Refusal(`its key makes no ${role}`)
-  return { role, name, expiresAt }
+  return { role, name, ...proof }
 }
 
-function spiffeParts (sub: string, trustDomain: string): [Principal['role'], string] {
+/** Role and name of a SPIFFE ID; throws a Refusal where it is of another domain, or names nobody here. */
+export function spiffeParts (sub: string, trustDomain: string): [Principal['role'], string] {
   const start = `spiffe://${trustDomain}/`
   const [role, name, ...rest] = sub.startsWith(start) ? sub.slice(start.length).split('/') : []
   const known = roles.find((x) => x === role)
@@ -61,7 +65,7 @@ function spiffeParts (sub: string, trustDomain: string): [Principal['role'], str
 // Control characters, and halves of surrogate pairs: neither belongs in a log line or a record.
 const unprintable = /[\p{Cc}\p{Cs}]/gu
 
-function person (sub: string, claims: Claims, { people, operatorClaim }: Rules, expiresAt: number): Principal {
+function person (sub: string, claims: Claims, { people, operatorClaim }: Rules, proof: Proof): Principal {
   if (!people) throw new Refusal('its key makes modules alone')
   const claim = Object.hasOwn(claims, operatorClaim) ? claims[operatorClaim] : undefined
   const words: unknown[] = typeof claim === 'string' ? claim.split(/\s+/) : Array.isArray(claim) ? claim : []
@@ -69,7 +73,7 @@ function person (sub: string, claims: Claims, { people, operatorClaim }: Rules, 
   if (role !== undefined) {
     const name = [...sub.replace(unprintable, '')].slice(0, limits.principalCharacters).join('')
     if (name === '') throw new Refusal('sub names nobody')
-    return { role, name, expiresAt }
+    return { role, name, ...proof }
   }
   throw new MeshError('forbidden', `The token is valid, but its claim "${operatorClaim}" holds neither mesh:operate nor mesh:read: ask whoever gives out tokens for one of them.`)
 }

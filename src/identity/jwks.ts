@@ -1,10 +1,17 @@
 /** A JWK set → the keys that may verify a token, each with the one algorithm that it is for. */
+import { hash, KeyObject } from 'node:crypto'
 import { importJWK, type CryptoKey, type JWK } from 'jose'
 
 export const algorithms = ['EdDSA', 'ES256', 'ES384', 'RS256'] as const
 export type Algorithm = typeof algorithms[number]
 
-export interface VerifyKey { kid: string | undefined, alg: Algorithm, key: CryptoKey }
+export interface VerifyKey {
+  kid: string | undefined
+  alg: Algorithm
+  key: CryptoKey
+  /** A digest of the public key itself: the same under another id, and however the set writes it. */
+  thumbprint: string
+}
 
 const smallestRsaBits = 2048
 
@@ -32,7 +39,8 @@ async function imported (jwk: JWK): Promise<VerifyKey | undefined> {
   if (jwk.key_ops !== undefined && !(Array.isArray(jwk.key_ops) && jwk.key_ops.includes('verify'))) return undefined
   const { kty, crv, x, y, n, e } = jwk
   try {
-    return { kid: jwk.kid, alg, key: await importJWK({ kty, crv, x, y, n, e } as JWK, alg) as CryptoKey }
+    const key = await importJWK({ kty, crv, x, y, n, e } as JWK, alg) as CryptoKey
+    return { kid: jwk.kid, alg, key, thumbprint: hash('sha256', KeyObject.from(key).export({ type: 'spki', format: 'der' }), 'base64url') }
   } catch {
     return undefined
   }

@@ -112,6 +112,17 @@ export class Tokens {
     return undefined
   }
 
+  /** Looks at the keys now, for connections that live; resolves once they are as current as they can be. */
+  async refresh (): Promise<void> {
+    await Promise.all(this.#authorities.map(({ keys }) => keys.refresh()))
+  }
+
+  /** Whether a key may vouch for a role by the keys that were read last. */
+  vouches (thumbprint: string, role: Principal['role']): boolean {
+    for (const { keys, rules } of this.#authorities) if ((role === 'module' ? rules.modules : rules.people) && keys.has(thumbprint)) return true
+    return false
+  }
+
   /** The key set whose key verifies the signature decides who it may be. */
   async #judge (token: string, header: Header): Promise<Principal> {
     const { kid } = header
@@ -120,10 +131,11 @@ export class Tokens {
     }
     let refusal: unknown = new Refusal('no trusted key signed it')
     for (const { keys, rules } of this.#authorities) {
-      const claims = await this.#claims(token, header, keys)
-      if (claims === undefined) continue
+      const signed = await this.#signed(token, header, keys)
+      if (signed === undefined) continue
+      const { claims, by } = signed
       try {
-        return principalFrom(claims, rules, header.typ, checkStanding(claims, rules, this.#now()))
+        return principalFrom(claims, rules, header.typ, { expiresAt: checkStanding(claims, rules, this.#now()), keys: [by] })
       } catch (error) {
         // One key may stand in both sets: then the other may vouch for what this one may not.
         if (!(error instanceof Refusal || error instanceof MeshError)) throw error
@@ -133,16 +145,16 @@ export class Tokens {
     throw refusal
   }
 
-  /** The claims, where a key of this set signed them. */
-  async #claims (token: string, { kid, alg }: Header, keys: KeySet): Promise<Claims | undefined> {
-    for (const { key } of keys.candidates(kid, alg)) {
+  /** The claims and the thumbprint of the key, where one of this set signed them. */
+  async #signed (token: string, { kid, alg }: Header, keys: KeySet): Promise<{ claims: Claims, by: string } | undefined> {
+    for (const { key, thumbprint } of keys.candidates(kid, alg)) {
       let payload: Uint8Array
       try {
         payload = (await compactVerify(token, key, { algorithms: [alg] })).payload
       } catch {
         continue
       }
-      return jsonObject(payload, 'the payload')
+      return { claims: jsonObject(payload, 'the payload'), by: thumbprint }
     }
     return undefined
   }

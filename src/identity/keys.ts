@@ -18,10 +18,11 @@ const unread = 'unread'
 
 /**
  * One JWKS, from a file or URL. There is no timer: it looks when it is asked, so that a removed key is gone by the next
- * request however long none came.
+ * request however long none came. While connections live their beat asks.
  */
 export class KeySet {
   #keys: VerifyKey[] = []
+  #thumbprints = new Set<string>()
   #text: string | undefined
   #version: string | undefined = unread
   /** One read at a time: all who need it wait for the same. */
@@ -52,9 +53,6 @@ export class KeySet {
     } catch (error) {
       throw new Error(`${set.#source.name} ${messageOf(error)}`)
     }
-    if (set.#keys.length === 0) {
-      throw new Error(`${set.#source.name} holds no key that is taken: expected public keys for EdDSA, ES256, ES384 or RS256 (2048 bits or more)`)
-    }
     return set
   }
 
@@ -72,6 +70,17 @@ export class KeySet {
   /** Resolves once the keys are as current as they can be; never rejects: the last good ones stay. */
   async current (): Promise<void> {
     if (!this.isCurrent()) await this.#reread()
+  }
+
+  /** Looks now, whether or not it looked a moment ago. For a timer of about a second: a live connection makes no requests. */
+  async refresh (): Promise<void> {
+    this.#lookedAt = -Infinity
+    await this.current()
+  }
+
+  /** Whether the key with this thumbprint counts now. */
+  has (thumbprint: string): boolean {
+    return this.#thumbprints.has(thumbprint)
   }
 
   knows (kid: string): boolean {
@@ -112,11 +121,14 @@ export class KeySet {
     this.#version = this.#source.version()
     const text = await this.#source.read()
     const keys = text === this.#text ? this.#keys : await parseJwks(text)
+    // An empty set is a mistake or a file that is being written: to take it would end every connection of the mesh.
+    if (keys.length === 0) throw new Error('holds no key that is taken: expected public keys for EdDSA, ES256, ES384 or RS256 (2048 bits or more)')
     this.#readAt = this.#now()
     if (text === this.#text) return
     const first = this.#text === undefined
     this.#text = text
     this.#keys = keys
+    this.#thumbprints = new Set(keys.map(({ thumbprint }) => thumbprint))
     if (!first) this.#changed()
   }
 }

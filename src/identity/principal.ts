@@ -6,6 +6,11 @@ export interface Principal {
   /** The module's name, or the person's. */
   name: string
   expiresAt: number
+  /**
+   * The keys that this stands on, each by a digest: of the public key that signed the token, or of the certificate's trust anchor. Shared
+   * by all that stand on the same.
+   */
+  keys: readonly string[]
 }
 
 /**

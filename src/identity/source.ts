@@ -1,7 +1,7 @@
 /** Where a JWK set is read from: a file, or a URL. */
-import { statSync } from 'node:fs'
 import { readFile } from 'node:fs/promises'
 import { limits } from '../core/limits.js'
+import { fileVersion } from './watched-files.js'
 
 export interface Source {
   /** What it is called in an error or a log line; of a URL neither user, password nor query. */
@@ -30,15 +30,7 @@ function fileSource (path: string): Source {
         throw code ? new Error(`cannot be read (${code})`) : error
       }
     },
-    version () {
-      try {
-        // Through links: a file that an orchestrator mounts is exchanged by moving a link.
-        const { mtimeMs, size, ino } = statSync(path)
-        return `${mtimeMs}.${size}.${ino}`
-      } catch {
-        return undefined
-      }
-    }
+    version: () => fileVersion(path)
   }
 }
 

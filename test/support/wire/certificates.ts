@@ -27,7 +27,10 @@ export interface Names { uri?: string[], dns?: string[], ip?: number[][] }
 
 function alternativeNames ({ uri = [], dns = [], ip = [] }: Names): Buffer {
   return sequence(
-    ...dns.map((one) => der(0x82, Buffer.from(one))), ...uri.map((one) => der(0x86, Buffer.from(one))), ...ip.map((one) => der(0x87, Buffer.from(one))))
+    ...dns.map((one) => der(0x82, Buffer.from(one))),
+    ...uri.map((one) => der(0x86, Buffer.from(one))),
+    ...ip.map((one) => der(0x87, Buffer.from(one)))
+  )
 }
 
 export interface Wanted extends Names {
@@ -70,8 +73,7 @@ export function certificate (wanted: Wanted = {}, issuer?: Certificate): Certifi
   const cert = pem('CERTIFICATE', sequence(content, algorithm, bits(signature)))
   const key = privateKey.export({ type: 'pkcs8', format: 'pem' }).toString()
   // What signs itself need not be sent: whoever trusts it has it.
-  const above = issuer === undefined || issuer.chain === '' ? '' : issuer.chain
-  return { cert, key, chain: issuer === undefined ? '' : cert + above, commonName, privateKey }
+  return { cert, key, chain: issuer === undefined ? '' : cert + issuer.chain, commonName, privateKey }
 }
 
 const pem = (label: string, bytes: Buffer): string =>
