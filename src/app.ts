@@ -12,6 +12,7 @@ import auth from './http/auth.js'
 import body from './http/body.js'
 import { answerClientError, answerExpectation } from './http/client-error.js'
 import connections from './http/connections.js'
+import continues from './http/continue.js'
 import errors, { addMethodNotAllowed, answerFrameworkError } from './http/errors.js'
 import openapi from './http/openapi.js'
 import { allowedOrigins } from './http/origin.js'
@@ -79,6 +80,7 @@ export async function buildOperations ({ core, logger = false }: Pick<AppOptions
   const app = createServer(logger)
   app.decorate('core', core).decorate('operations', true)
   await app.register(connections, { closeWithinMs: limits.drainGraceMs })
+  await app.register(continues)
   await app.register(requestLog)
   await app.register(errors)
   await app.register(target)
@@ -104,6 +106,7 @@ export async function buildApp ({ core, config, identity, tls, logger = false }:
 
   // Before the process is ended for taking too long.
   await app.register(connections, { closeWithinMs: 0.8 * config.DRAIN_MS })
+  await app.register(continues)
   await app.register(requestLog)
   await app.register(errors)
   const origins = corsOrigins(config)

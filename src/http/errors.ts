@@ -1,4 +1,5 @@
 /** Every error of a request becomes a problem: core's, the framework's, and those of paths and methods that are none. */
+import { METHODS } from 'node:http'
 import type { FastifyError, FastifyInstance, FastifyReply, FastifyRequest, RouteOptions } from 'fastify'
 import fp from 'fastify-plugin'
 import { asMeshError, MeshError } from '../core/errors.js'
@@ -61,8 +62,11 @@ export function addMethodNotAllowed (app: FastifyInstance, routes: readonly Rout
     for (const one of [method].flat()) of.add(one)
     methods.set(url, of)
   }
+  // Those of WebDAV and the like, which the framework does not know by itself, are methods that a path does not have, too.
+  const unknown = METHODS.filter((method) => method !== 'CONNECT' && !app.supportedMethods.includes(method))
+  for (const method of unknown) app.addHttpMethod(method)
   for (const [url, has] of methods) {
-    const others = all.filter((method) => !has.has(method))
+    const others = [...all, ...unknown].filter((method) => !has.has(method))
     const allow = [...has].sort().join(', ')
     app.route({
       method: others,
