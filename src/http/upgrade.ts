@@ -13,6 +13,16 @@ import { MeshError } from '../core/errors.js'
 const isWebSocket = (req: IncomingMessage): boolean => (req.headers.upgrade ?? '').split(',').some((of) => of.trim().toLowerCase() === 'websocket')
 const hasBody = ({ headers }: IncomingMessage): boolean => headers['transfer-encoding'] !== undefined || Number(headers['content-length'] ?? 0) > 0
 
+/**
+ * Node hands a connection over although answers to what was asked on it before may still be due, and a second response on it throws:
+ * in a listener that would end the process. So the upgrade waits until they are written; where the connection ends first, for nothing.
+ */
+function afterEarlier (socket: Socket & { _httpMessage?: ServerResponse | null }, go: () => void): void {
+  const earlier = socket._httpMessage
+  if (earlier) earlier.once('close', () => afterEarlier(socket, go))
+  else if (!socket.destroyed) go()
+}
+
 declare module 'fastify' {
   interface FastifyInstance {
     /** Where websocket upgrades arrive, and nothing else: what the websocket plugin listens to instead of the server. */
@@ -37,15 +47,21 @@ export default fp(async (app: FastifyInstance) => {
   app.server.on('upgrade', (req: IncomingMessage, socket: Socket, head: Buffer) => {
     const kind = isWebSocket(req) ? 'websocket' : 'ignored'
     arrived.set(req, kind)
-    if (kind === 'websocket') return upgrades.emit('upgrade', req, socket, head)
-    socket.on('error', () => socket.destroy())
-    const res = new ServerResponse(req)
-    // Node has let go of the connection: no second request can be read from it, and a client that does not end its side
-    // would hold the server's close.
-    res.shouldKeepAlive = false
-    res.assignSocket(socket)
-    res.on('finish', () => socket.destroySoon())
-    app.server.emit('request', req, res)
+    const failed = (): void => { socket.destroy() }
+    socket.on('error', failed)
+    afterEarlier(socket, () => {
+      if (kind === 'websocket') {
+        socket.off('error', failed)
+        return upgrades.emit('upgrade', req, socket, head)
+      }
+      const res = new ServerResponse(req)
+      // Node has let go of the connection: no second request can be read from it, and a client that does not end its side
+      // would hold the server's close.
+      res.shouldKeepAlive = false
+      res.assignSocket(socket)
+      res.on('finish', () => socket.destroySoon())
+      app.server.emit('request', req, res)
+    })
   })
 
   app.addHook('onRequest', (request, reply, done) => {

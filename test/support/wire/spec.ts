@@ -118,7 +118,8 @@ export function undocumented ({ method, target, upgrade = false, split = false }
     why === undefined ? undefined : `${method} ${path ?? target.slice(0, 100)} answered ${status}: ${why} (see openapi.yaml)`
   const toHead = method === 'HEAD'
   const verb = (toHead ? 'get' : method).toLowerCase()
-  const operation = methods?.[verb]
+  // A websocket has no head alone.
+  const operation = toHead && methods?.[verb]?.responses[101] ? undefined : methods?.[verb]
   if (operation === undefined || path === undefined) {
     if (method === 'OPTIONS' && status === 204) return undefined
     const names = upgrade && status === 426 ? ['upgrade-required'] : (methods ? otherMethod : anywhere)[status]
