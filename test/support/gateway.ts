@@ -4,11 +4,13 @@ import type { ChildProcess } from 'node:child_process'
 import { existsSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { createInterface } from 'node:readline'
+import type { ConnectionOptions } from 'node:tls'
 import { EnvironmentSchema } from '../../src/config.js'
 import { end, freePort, hasEnded, HOST, projectRoot, start, temporaryFolder } from './machine.js'
 import { atEnd, type Owner } from './owner.js'
 import { until, within } from './until.js'
 import { parsed } from './wire/bytes.js'
+import { isTls } from './wire/dial.js'
 import { http } from './wire/http.js'
 import { jwks, signers, type Signers } from './wire/signing.js'
 import { isGateway } from './wire/spec.js'
@@ -104,6 +106,8 @@ export interface GatewayOptions {
   /** Whose tokens it takes; made new where none are given. */
   keys?: Signers
   port?: number
+  /** What a client of its port needs where TLS_CERT is set. */
+  tls?: ConnectionOptions
   /** Whether to wait for /readyz, too. */
   ready?: boolean
 }
@@ -112,11 +116,12 @@ export interface GatewayOptions {
  * Starts a gateway for node-a and waits until it listens. At the end of the test it is asked to stop, if it still runs, and
  * the test fails where it did not stop cleanly, ended by itself, or let an error go past every handler.
  */
-export async function startGateway (t: Owner, { natsUrl, env = {}, keys = signers(), port, ready = false }: GatewayOptions): Promise<Gateway> {
+export async function startGateway (t: Owner, { natsUrl, env = {}, keys = signers(), port, tls, ready = false }: GatewayOptions): Promise<Gateway> {
   assertBuilt()
   const keyFile = join(temporaryFolder(t, 'keys'), 'jwks.json')
   writeFileSync(keyFile, JSON.stringify(jwks(keys)))
   const listenOn = port ?? await freePort()
+  if (tls) isTls(listenOn, tls)
   const variables = {
     HOST,
     PORT: String(listenOn),

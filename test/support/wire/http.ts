@@ -1,8 +1,8 @@
 /** Plain HTTP requests over a raw socket. */
-import { connect } from 'node:net'
-import { HOST } from '../machine.js'
+import type { ConnectionOptions } from 'node:tls'
 import { pause } from '../until.js'
 import { bearer, isChunked, parsed, request, responses, unchunk, type HttpAnswer, type RequestHeaders } from './bytes.js'
+import { dial } from './dial.js'
 import { assertDocumented } from './spec.js'
 
 export interface RawExchange {
@@ -21,6 +21,8 @@ interface RawOptions {
   head?: boolean
   /** Ends once so many answers came. */
   count?: number
+  /** For a port that speaks TLS. */
+  tls?: ConnectionOptions | undefined
 }
 
 const requestLine = /^([A-Z]+) ([^ \r\n]+) HTTP\/1\.[01]\r?\n/
@@ -45,11 +47,11 @@ function check (port: number, sent: string | Buffer | Array<string | Buffer>, { 
  * openapi.yaml allows no such answer.
  */
 export function rawHttp (port: number, bytes: string | Buffer | Array<string | Buffer>, options: RawOptions = {}): Promise<RawExchange> {
-  const { wait = 3000, gap = 0, head = false, count = 0 } = options
+  const { wait = 3000, gap = 0, head = false, count = 0, tls } = options
   return new Promise((resolve, reject) => {
     const received: Buffer[] = []
     const began = Date.now()
-    const socket = connect(port, HOST)
+    const socket = dial(port, tls)
     let closed: string | undefined
     const done = () => {
       clearTimeout(patience)
@@ -79,7 +81,7 @@ export function rawHttp (port: number, bytes: string | Buffer | Array<string | B
   })
 }
 
-export interface HttpOptions { headers?: RequestHeaders, body?: string, token?: string, wait?: number }
+export interface HttpOptions { headers?: RequestHeaders, body?: string, token?: string, wait?: number, tls?: ConnectionOptions | undefined }
 
 /** One answer; `json` is the body's, undefined where it is none. Status 0: no answer came. */
 export interface HttpResult extends HttpAnswer {
@@ -90,9 +92,9 @@ export interface HttpResult extends HttpAnswer {
 
 /** One request, one answer. */
 export async function http (port: number, method: string, target: string, options: HttpOptions = {}): Promise<HttpResult> {
-  const { headers = {}, body = '', token, wait = 5000 } = options
+  const { headers = {}, body = '', token, wait = 5000, tls } = options
   const bytes = request(method, target, { ...bearer(token), ...headers }, body)
-  const exchange = await rawHttp(port, bytes, { wait, head: method === 'HEAD' })
+  const exchange = await rawHttp(port, bytes, { wait, head: method === 'HEAD', tls })
   const answer = exchange.responses[0] ?? { status: 0, headers: {}, data: Buffer.alloc(0), body: '' }
   return { ...answer, json: parsed(answer.body), ms: exchange.ms, closed: exchange.closed }
 }

@@ -1,9 +1,11 @@
 /** A client of server-sent events that shows what came: events, comments, and when the stream ended. */
-import { connect, type Socket } from 'node:net'
+import type { Socket } from 'node:net'
+import type { ConnectionOptions } from 'node:tls'
 import { HOST } from '../machine.js'
 import { atEnd, type Owner } from '../owner.js'
 import { until } from '../until.js'
 import { bearer, headerLines, isChunked, parsed, responses, unchunk, type RequestHeaders } from './bytes.js'
+import { dial } from './dial.js'
 import { assertDocumented } from './spec.js'
 
 export interface StreamEvent { event: string, id?: string, data: string, json: ReturnType<typeof parsed>, at: number }
@@ -82,11 +84,11 @@ export class EventStream {
   }
 }
 
-interface Options { token?: string, headers?: RequestHeaders, wait?: number }
+interface Options { token?: string, headers?: RequestHeaders, wait?: number, tls?: ConnectionOptions | undefined }
 
 /** Asks for an event stream; resolves when it is known what the answer is, or `wait` ms are over; rejects where openapi.yaml allows none such. */
-export function sse (t: Owner, port: number, target: string, { token, headers = {}, wait = 5000 }: Options = {}): Promise<EventStream> {
-  const socket = connect(port, HOST)
+export function sse (t: Owner, port: number, target: string, { token, headers = {}, wait = 5000, tls }: Options = {}): Promise<EventStream> {
+  const socket = dial(port, tls)
   atEnd(t, () => socket.destroy())
   return new Promise((resolve, reject) => {
     const stream = new EventStream(socket)

@@ -1,10 +1,12 @@
 /** A client of the watch's socket that sends whatever it is told and keeps all that comes. */
 import { randomBytes } from 'node:crypto'
-import { connect, type Socket } from 'node:net'
+import type { Socket } from 'node:net'
+import type { ConnectionOptions } from 'node:tls'
 import { HOST } from '../machine.js'
 import { atEnd, type Owner } from '../owner.js'
 import { until } from '../until.js'
 import { bearer, headerLines, parsed, responses, type RequestHeaders } from './bytes.js'
+import { dial } from './dial.js'
 import { frame, FrameReader, opcodes, rpc, text } from './frames.js'
 import { assertDocumented } from './spec.js'
 
@@ -38,6 +40,8 @@ export interface WsOptions {
   wait?: number
   /** Whether pings and the close are answered. */
   pong?: boolean
+  /** For a port that speaks TLS. */
+  tls?: ConnectionOptions | undefined
 }
 
 /** One connection: the handshake's answer, the frames since, and the requests of the protocol. */
@@ -129,8 +133,8 @@ export class WatchSocket {
 
 /** Opens a WebSocket; resolves when the handshake is answered, or `wait` ms are over; rejects where openapi.yaml allows no such answer. */
 export function ws (t: Owner, port: number, options: WsOptions = {}): Promise<WatchSocket> {
-  const { target = '/watch', token, headers = {}, first = [], wait = 5000, pong = true } = options
-  const socket = connect(port, HOST)
+  const { target = '/watch', token, headers = {}, first = [], wait = 5000, pong = true, tls } = options
+  const socket = dial(port, tls)
   atEnd(t, () => socket.destroy())
   return new Promise((resolve, reject) => {
     const client = new WatchSocket(socket, pong)
