@@ -3,6 +3,8 @@ import assert from 'node:assert/strict'
 import t from 'tap'
 import fc from 'fast-check'
 import { again } from '../src/core/take-in/again.js'
+import { Applied } from '../src/core/take-in/applied.js'
+import { HolderRuns } from '../src/core/take-in/holder-runs.js'
 import { liveSteps } from '../src/core/take-in/live-steps.js'
 import { OwnWrites, telling } from '../src/core/take-in/own-writes.js'
 import { Shared } from '../src/core/take-in/shared.js'
@@ -373,11 +375,10 @@ function inMemory (store: MemoryStore) {
   const applied: string[] = []
   const once = (module: string) => take(module, liveSteps({
     store,
-    brokers: { applied: async (server, { revision }) => { applied.push(`${server} ${revision}`) } },
     makeCredential: newUser,
     patience: { now: Date.now, random: () => 0, pause: async () => {} },
-    holder: new Shared(),
-    unapplied: new Set()
+    holder: new HolderRuns(newUser),
+    applied: new Applied({ applied: async (server, { revision }) => { applied.push(`${server} ${revision}`) } })
   }), { now: ticking() })
   return { applied, take: once }
 }

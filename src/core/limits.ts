@@ -138,6 +138,11 @@ export const limits = {
   /** Manifests that passed and are remembered, and their characters together; the least recently used leaves. */
   manifestsPassed: 5000,
   manifestsPassedCharacters: 16 * 1024 * 1024,
+  /** Documents that were judged and are remembered, and their characters together: 200 modules on 20 nodes take 4,000 and some 4 MiB. */
+  documentsJudged: 20_000,
+  documentsJudgedCharacters: 32 * 1024 * 1024,
+  /** Modules that bindings are followed to, to see whether they go round: more than a large mesh has. */
+  bindingWalk: 1000,
   /** Compiled schemas that are remembered; the least recently used leaves. */
   schemasCompiled: 500,
   /** Reasons told of one composition that cannot be resolved; the rest is counted. */

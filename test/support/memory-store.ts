@@ -49,8 +49,10 @@ export class MemoryStore implements Store {
 
   async readAll (bucket: BucketName, filter: string): Promise<Map<string, Entry>> {
     await this.pace?.()
-    const found = [...this.#of(bucket).keys].filter(([key]) => matches(filter, key)).sort(([a], [b]) => a < b ? -1 : 1)
-    return new Map(found.map(([key, entries]) => [key, entries.at(-1) as Entry]))
+    const keys = [...this.#of(bucket).keys.keys()].filter((key) => matches(filter, key)).sort()
+    // As on a bus: first which keys there are, then each by itself.
+    const found = await Promise.all(keys.map((key) => this.read(bucket, key)))
+    return new Map(found.flatMap((entry) => entry ? [[entry.key, entry]] : []))
   }
 
   async write (bucket: BucketName, key: string, text: string, previous: number): Promise<number> {

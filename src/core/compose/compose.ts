@@ -28,16 +28,19 @@ export interface ComposeInput {
   binding: Binding
   /** What a registered module offers; undefined where there is no such module. */
   offersOf: (module: string) => Record<string, unknown> | undefined
+  /** The ring of bindings that this module closed, as a chain of names: see `closedRing`. */
+  cycle?: readonly string[] | undefined
   standing?: Composition | undefined
   makeCredential: MakeCredential
 }
 
 /** What a node is to run of a module. Throws Unresolvable with every reason; a credential is made only where there is none. */
-export function composeModule ({ node, registered, settings, binding, offersOf, standing, makeCredential }: ComposeInput): Composition {
+export function composeModule ({ node, registered, settings, binding, offersOf, cycle, standing, makeCredential }: ComposeInput): Composition {
   const { module, fp, commit, manifest } = registered
   const reasons: string[] = []
   const config = resolveConfig(manifest, settings, reasons)
   const bound = resolveBound(manifest, binding, (name) => name === module ? manifest.offers ?? {} : offersOf(name), reasons)
+  if (cycle) reasons.push(`its bindings go round, ${cycle.join(' → ')}, since binding.${module} was written last: bind one of these to another module`)
   if (reasons.length > 0) throw new Unresolvable(module, node.node, reasons)
   // A key that the node no longer has opens nothing: the module needs a user whose seed can be read.
   const credential = standing?.credential.to === node.curve ? standing.credential : makeCredential(node.curve)

@@ -2,22 +2,24 @@
 import { composeModule } from '../compose/compose.js'
 import { checkManifest, own } from '../compose/manifest.js'
 import { canonical } from '../documents.js'
-import { BadDocument, messageOf } from '../errors.js'
+import { BadDocument, Conflict, messageOf, Transient } from '../errors.js'
 import { isName } from '../names.js'
-import type { MakeCredential } from '../ports.js'
-import type { Composition } from '../../schemas/composition.js'
-import type { NodeDocument, Registered } from '../../schemas/inventory.js'
+import type { Entry, MakeCredential, Store } from '../ports.js'
+import { CompositionSchema, type Composition } from '../../schemas/composition.js'
+import type { Binding, NodeDocument, Registered, Settings } from '../../schemas/inventory.js'
+import { cycleOf } from './binding-walk.js'
 import { each } from './each.js'
-import type { Inventory, Standing } from './inventory.js'
+import { standing, type Inventory } from './inventory.js'
+import { Sight } from './sight.js'
 import { PartlyComposed, type Composed, type NodesOf } from './take.js'
 
 /** Where a module runs and where it still stands (DESIGN section 3.5). */
-export async function readNodes (inventory: Inventory, module: string): Promise<NodesOf> {
-  const [{ document, deleted }, held, standing] = await Promise.all([
-    inventory.assignment(module), inventory.module(module), inventory.store.readAll('compositions', `*.${module}`)
-  ])
-  const holding = [...standing.values()].filter((entry) => !entry.deleted).map(({ key }) => key.slice(0, key.indexOf('.'))).sort()
-  const removed = held.deleted
+export async function readNodes (sight: Sight): Promise<NodesOf> {
+  const { module } = sight
+  const inputs = await sight.inputs()
+  const { document, deleted } = await inputs.assignment(module)
+  const { deleted: removed } = await inputs.module(module)
+  const holding = sight.all('compositions').filter((entry) => !entry.deleted && entry.key.endsWith(`.${module}`)).map(({ key }) => key.slice(0, key.indexOf('.'))).sort()
   const assigned = removed ? [] : [...new Set(document?.nodes ?? [])].sort()
   return {
     assignment: document ? 'stands' : deleted || removed ? 'deleted' : 'absent',
@@ -29,9 +31,11 @@ export async function readNodes (inventory: Inventory, module: string): Promise<
 /** What the composing of a module on any node reads; the same for all its nodes. */
 export interface Inputs {
   registered: Registered
-  settings: Record<string, unknown>
-  binding: Record<string, { module: string, offer: string }>
+  settings: Settings
+  binding: Binding
   offers: Map<string, Record<string, unknown>>
+  /** The chain of bindings that this module closed to a ring, if it did. */
+  cycle: readonly string[] | undefined
 }
 
 /** Reads all but the node's own document. Undefined where the module is not registered. */
@@ -46,11 +50,14 @@ export async function readInputs (inventory: Inventory, module: string): Promise
   const offers = new Map<string, Record<string, unknown>>()
   const boundKeys = Object.keys(registered.manifest.bound ?? {})
   const offering = new Set(boundKeys.map((key) => own(binding.document, key)?.module).filter((name) => isName(name)))
-  await each([...offering], async (name) => {
-    const { document } = await inventory.module(name)
-    if (document?.registered) offers.set(name, document.registered.manifest.offers ?? {})
-  })
-  return { registered, settings: settings.document ?? {}, binding: binding.document ?? {}, offers }
+  const [cycle] = await Promise.all([
+    cycleOf(inventory, module, registered.manifest),
+    each([...offering], async (name) => {
+      const { document } = await inventory.module(name)
+      if (document?.registered) offers.set(name, document.registered.manifest.offers ?? {})
+    })
+  ])
+  return { registered, settings: settings.document ?? {}, binding: binding.document ?? {}, offers, cycle }
 }
 
 /** The composition of a module on a node as it should be; throws where it cannot be resolved, or the node is not known. */
@@ -64,113 +71,122 @@ export function composition (
 
 const same = (a: Composition | undefined, b: Composition): boolean => a !== undefined && canonical(a) === canonical(b)
 
-/** Reads what stands; a document that does not fit is no reason to keep it: it is written anew over its revision. */
-export async function standingComposition (inventory: Inventory, node: string, module: string): Promise<Standing<Composition>> {
+/** The composition that stands; one that does not fit is no reason to keep it: it is written anew over its revision. */
+export function standingComposition (key: string, entry: Entry | undefined): Composition | undefined {
   try {
-    return await inventory.composition(node, module)
+    return standing('compositions', key, entry, CompositionSchema).document
   } catch (error) {
-    if (!(error instanceof BadDocument)) throw error
-    const entry = await inventory.store.read('compositions', `${node}.${module}`)
-    return { revision: entry?.revision ?? 0, deleted: entry?.deleted ?? false, document: undefined }
+    if (error instanceof BadDocument) return undefined
+    throw error
   }
 }
 
-/** A node's document, judged only where it is needed: a module that is taken off a broken node must not fail by it. */
-async function knownNode (inventory: Inventory, node: string): Promise<() => NodeDocument | undefined> {
-  const read = await inventory.node(node).then(({ document }) => ({ document }), (error: unknown) => ({ error }))
-  return () => {
-    if ('error' in read) throw read.error
-    return read.document
-  }
+/** Writes one node's composition of the module that is seen; undefined where nothing had to be written. */
+async function write (sight: Sight, node: string, inputs: Inputs, makeCredential: MakeCredential): Promise<string | undefined> {
+  const key = `${node}.${sight.module}`
+  const stands = standingComposition(key, sight.target('compositions', key))
+  const { document } = await (await sight.inputs()).node(node)
+  const next = composition(node, document, inputs, stands, makeCredential)
+  if (same(stands, next)) return undefined
+  await sight.write('compositions', key, canonical(next))
+  return node
 }
+
+/** Removes what a node holds of a module that left it. Its sealed credential must not linger in the history (DESIGN section 5). */
+async function clear (sight: Sight, node: string): Promise<string> {
+  await sight.purge('compositions', `${node}.${sight.module}`)
+  return node
+}
+
+/** Whether an error speaks of time and of others, not of a document: the write is worth another try. */
+const passes = (error: unknown): boolean => error instanceof Conflict || error instanceof Transient
 
 export interface ComposeNodes {
-  inventory: Inventory
+  store: Store
   makeCredential: MakeCredential
+  /** Works on what is seen of the module; after a conflict or a passing fault on what is seen anew. */
+  seeing: <T>(work: (sight: Sight) => Promise<T>) => Promise<T>
   /** Runs one compare-and-set write until it holds. */
   again: <T>(work: () => Promise<T>) => Promise<T>
 }
 
+type Holder = { node: string, module: string } | undefined
+
 /** DESIGN section 3.6. `holder` is the broker module's composition, which is another step's and always the last one. */
 export async function composeNodes (
-  { inventory, makeCredential, again }: ComposeNodes, module: string, nodes: NodesOf, holder: { node: string, module: string } | undefined
+  { store, makeCredential, seeing, again }: ComposeNodes, module: string, nodes: NodesOf, holder: Holder
 ): Promise<Composed> {
-  const { store } = inventory
   const isHolder = (node: string, of: string): boolean => holder?.node === node && holder.module === of
-  const written: string[] = []
-  const problems: string[] = []
-  let at: Composed['at']
+  const written = new Set<string>()
+  const problems = new Set<string>()
 
-  /** One node's composition of one module; false where nothing had to be written. */
-  const write = async (node: string, of: string, onlyStanding: boolean): Promise<boolean> => again(async () => {
-    const target = await standingComposition(inventory, node, of)
-    if (onlyStanding && !target.document) return false
-    const [inputs, { document: assignment }, known] = await Promise.all([
-      readInputs(inventory, of), inventory.assignment(of), knownNode(inventory, node)
-    ])
-    if (!inputs || !assignment?.nodes.includes(node)) return false // taken off meanwhile: that write wakes its own take-in
-    const next = composition(node, known(), inputs, target.document, makeCredential)
-    if (of === module) at = { fp: next.fp, commit: next.commit }
-    if (same(target.document, next)) return false
-    await store.write('compositions', `${node}.${of}`, canonical(next), target.revision)
-    return true
-  })
-
-  const clear = async (node: string): Promise<boolean> => again(async () => {
-    const target = await standingComposition(inventory, node, module)
-    const now = await readNodes(inventory, module)
-    // Only an assignment that stands without the node, or a delete marker, removes anything (DESIGN section 5).
-    if (target.revision === 0 || target.deleted || now.assignment === 'absent' || now.assigned.includes(node)) return false
-    await store.purge('compositions', `${node}.${module}`, target.revision)
-    return true
-  })
-
-  const attempt = async (node: string, work: Promise<boolean>): Promise<void> => {
-    try {
-      if (await work && !written.includes(node)) written.push(node)
-    } catch (error) {
-      problems.push(messageOf(error))
+  /** One pass over the module's nodes. A node that fails does not keep the others from what is theirs. */
+  const pass = async (sight: Sight): Promise<Registered | undefined> => {
+    problems.clear()
+    const later: unknown[] = []
+    const attempt = async (node: string, work: () => Promise<string | undefined>): Promise<void> => {
+      try {
+        if (await work() !== undefined) written.add(node)
+      } catch (error) {
+        if (passes(error)) later.push(error)
+        else problems.add(messageOf(error))
+      }
     }
+    const now = await readNodes(sight)
+    // Read and judged for the first node that needs it, so that a module which runs nowhere does not fail by it.
+    let read: Promise<Inputs | undefined> | undefined
+    const inputs = async (): Promise<Inputs | undefined> => (read ??= readInputs(await sight.inputs(), module))
+    await each(nodes.assigned.filter((node) => !isHolder(node, module) && now.assigned.includes(node)), (node) => attempt(node, async () => {
+      const from = await inputs()
+      return from && write(sight, node, from, makeCredential)
+    }))
+    // Only an assignment that stands without the node, or a delete marker, removes anything (DESIGN section 5).
+    if (now.assignment !== 'absent') await each(now.left.filter((node) => nodes.left.includes(node)), (node) => attempt(node, () => clear(sight, node)))
+    if (later.length > 0) throw later[0]
+    return (await (await sight.inputs()).module(module)).document?.registered
   }
-  // A node that fails does not keep the others from what is theirs.
-  await each(nodes.assigned.filter((node) => !isHolder(node, module)), (node) => attempt(node, write(node, module, false)))
-  if (nodes.assignment !== 'absent') await each(nodes.left, (node) => attempt(node, clear(node)))
-  if (problems.length > 0) throw new PartlyComposed(problems.sort().join('; '), written.sort())
 
-  await each(await boundTo(inventory, module), async ({ node, of }) => {
-    if (isHolder(node, of)) return
+  let registered: Registered | undefined
+  try {
+    registered = await seeing(pass)
+  } catch (error) {
+    throw written.size > 0 ? new PartlyComposed([messageOf(error), ...problems].sort().join('; '), [...written].sort()) : error
+  }
+  if (problems.size > 0) throw new PartlyComposed([...problems].sort().join('; '), [...written].sort())
+
+  await each(await boundTo(store, registered), (of) => again(async () => {
+    const sight = await Sight.of(store, of)
+    const targets: Array<{ bucket: 'compositions', key: string }> = []
     try {
-      if (await write(node, of, true) && !written.includes(node)) written.push(node)
+      const from = await readInputs(await sight.inputs(), of)
+      const { assigned } = await readNodes(sight)
+      if (!from) return
+      for (const node of assigned) {
+        const key = `${node}.${of}`
+        if (isHolder(node, of) || !standingComposition(key, sight.target('compositions', key))) continue
+        targets.push({ bucket: 'compositions', key })
+        if (await write(sight, node, from, makeCredential) !== undefined) written.add(node)
+      }
     } catch (error) {
       // One that cannot be resolved keeps what it has: that fails its own take-in, not this one.
       if (!(error instanceof BadDocument) && (error as Error).name !== 'Unresolvable') throw error
     }
-  })
-  at ??= await registrationOf(inventory, module)
-  return { at, written: written.sort() }
+    if (targets.length > 0 && await sight.moved(targets)) throw new Conflict(`what ${of} is composed from was written by another`)
+  }))
+  return { at: registered && { fp: registered.fp, commit: registered.commit }, written: [...written].sort() }
 }
 
-async function registrationOf (inventory: Inventory, module: string): Promise<Composed['at']> {
-  const registered = (await inventory.module(module)).document?.registered
-  return registered && { fp: registered.fp, commit: registered.commit }
-}
-
-/** The compositions of other modules that are bound to what this one offers. A binding that does not fit binds nothing here. */
-async function boundTo (inventory: Inventory, module: string): Promise<Array<{ node: string, of: string }>> {
-  const found: Array<{ node: string, of: string }> = []
-  const bindings = await inventory.store.readAll('inventory', 'binding.*')
-  await each([...bindings.values()], async ({ key, deleted, text }) => {
+/**
+ * Other modules that are bound to what this one offers. A binding that does not fit binds nothing here. Where nothing is
+ * offered none of them could be resolved, so they keep what they have, and nobody has to look for them.
+ */
+async function boundTo (store: Store, registered: Registered | undefined): Promise<string[]> {
+  if (!registered || Object.keys(registered.manifest.offers ?? {}).length === 0) return []
+  const { module } = registered
+  const bindings = await store.readAll('inventory', 'binding.*')
+  return [...bindings.values()].filter(({ key, deleted, text }) => {
     const of = key.slice('binding.'.length)
-    // A quick look first: most bindings name other modules.
-    if (deleted || of === module || !text.includes(`"${module}"`)) return
-    try {
-      const { document } = await inventory.binding(of)
-      if (!Object.values(document ?? {}).some((to) => to?.module === module)) return
-      const { document: assignment } = await inventory.assignment(of)
-      for (const node of assignment?.nodes ?? []) found.push({ node, of })
-    } catch (error) {
-      if (!(error instanceof BadDocument)) throw error
-    }
-  })
-  return found
+    // A quick look is enough: whoever composes it reads and judges the binding itself.
+    return !deleted && of !== module && isName(of) && text.includes(`"${module}"`)
+  }).map(({ key }) => key.slice('binding.'.length))
 }

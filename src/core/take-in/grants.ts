@@ -3,10 +3,12 @@ import { canonical } from '../documents.js'
 import { BadDocument } from '../errors.js'
 import { sameCommit } from '../names.js'
 import { formatRevision } from '../revision.js'
-import type { Grant } from '../../schemas/composition.js'
-import type { Inventory, Standing } from './inventory.js'
-import { readNodes } from './compose-nodes.js'
+import type { Entry } from '../ports.js'
+import { GrantSchema, type Grant } from '../../schemas/composition.js'
+import { readNodes, standingComposition } from './compose-nodes.js'
 import { each } from './each.js'
+import { heldModule, standing } from './inventory.js'
+import type { Sight } from './sight.js'
 import type { Granted, NodesOf, Registration } from './take.js'
 
 /** Behind is a grant of another fingerprint, commit or set of nodes; not one whose compositions were merely written again. */
@@ -15,58 +17,78 @@ function isBehind (grant: Grant | undefined, { fp, commit }: Registration, nodes
     canonical(Object.keys(grant.nodes).sort()) !== canonical([...nodes].sort())
 }
 
-async function standingGrant (inventory: Inventory, module: string, fp: string): Promise<Standing<Grant>> {
+/** The grant that stands; one that does not fit says nothing: it is written anew over its revision. */
+function standingGrant (sight: Sight, fp: string): Grant | undefined {
+  const key = `${sight.module}.${fp}`
   try {
-    return await inventory.grant(module, fp)
+    return standing('grants', key, sight.target('grants', key), GrantSchema).document
   } catch (error) {
-    if (!(error instanceof BadDocument)) throw error
-    // One that does not fit says nothing: it is written anew over its revision.
-    const entry = await inventory.store.read('grants', `${module}.${fp}`)
-    return { revision: entry?.revision ?? 0, deleted: entry?.deleted ?? false, document: undefined }
+    if (error instanceof BadDocument) return undefined
+    throw error
   }
 }
 
+const standingGrants = (sight: Sight): Entry[] => sight.all('grants').filter(({ deleted }) => !deleted)
+
 /** Whether the grant is not what it should be; a module that runs nowhere should have none. */
-export async function grantBehind (inventory: Inventory, module: string, nodes: NodesOf, at: Registration | undefined): Promise<boolean> {
-  if (!at || nodes.assigned.length === 0) {
-    return nodes.assignment !== 'absent' && [...(await inventory.store.readAll('grants', `${module}.*`)).values()].some(({ deleted }) => !deleted)
-  }
-  return isBehind((await standingGrant(inventory, module, at.fp)).document, at, nodes.assigned)
+export function grantBehind (sight: Sight, nodes: NodesOf, at: Registration | undefined): boolean {
+  if (!at || nodes.assigned.length === 0) return nodes.assignment !== 'absent' && standingGrants(sight).length > 0
+  return isBehind(standingGrant(sight, at.fp), at, nodes.assigned)
 }
 
 const none: Granted = { granted: false, deleted: 0, moved: false }
 
 /** Writes the grant where it is behind, and deletes the module's grants of other fingerprints. */
-export async function grant (inventory: Inventory, module: string, nodes: NodesOf, at: Registration | undefined): Promise<Granted> {
-  const { store } = inventory
-  if (nodes.assigned.length === 0 || !at) {
-    return nodes.assignment === 'absent' ? none : { ...none, deleted: await deleteOthers(inventory, module, undefined) }
-  }
-  const target = await standingGrant(inventory, module, at.fp)
-  const registered = async (): Promise<boolean> => {
-    const now = (await inventory.module(module)).document?.registered
-    return now?.fp === at.fp && sameCommit(now.commit, at.commit)
-  }
-  const [stands, now, epoch, compositions] = await Promise.all([
-    registered(), readNodes(inventory, module), store.epoch('compositions'),
-    Promise.all(nodes.assigned.map(async (node) => ({ node, ...await inventory.composition(node, module) })))
-  ])
-  if (!stands || canonical(now.assigned) !== canonical(nodes.assigned)) return { ...none, moved: true }
-  if (!isBehind(target.document, at, nodes.assigned)) return { ...none, deleted: await deleteOthers(inventory, module, at.fp) }
-  if (compositions.some(({ document }) => document?.fp !== at.fp || !sameCommit(document.commit, at.commit))) return { ...none, moved: true }
-  const carried = compositions.map(({ node, revision }): [string, string] => [node, formatRevision({ epoch, revision })])
-  const document: Grant = { module, fp: at.fp, commit: at.commit, nodes: Object.fromEntries(carried) }
-  const written = await store.write('grants', `${module}.${at.fp}`, canonical(document), target.revision)
-  // A newer registration deletes the grants of others, but it may have looked before this one stood.
-  if (!await registered()) {
-    await store.purge('grants', `${module}.${at.fp}`, written)
+export async function grant (sight: Sight, nodes: NodesOf, at: Registration | undefined): Promise<Granted> {
+  const { module } = sight
+  const inputs = await sight.inputs()
+  const registered = (await inputs.module(module)).document?.registered
+  const now = await readNodes(sight)
+  // Everything was seen anew, after a lost write, and is not what was composed.
+  if (canonical(now.assigned) !== canonical(nodes.assigned) || registered?.fp !== at?.fp || (at && registered && !sameCommit(registered.commit, at.commit))) {
     return { ...none, moved: true }
   }
-  return { ...none, granted: true, deleted: await deleteOthers(inventory, module, at.fp) }
+  if (nodes.assigned.length === 0 || !at) {
+    return nodes.assignment === 'absent' ? none : finish(sight, false, undefined)
+  }
+  const behind = isBehind(standingGrant(sight, at.fp), at, nodes.assigned)
+  if (behind) {
+    const epoch = await sight.epoch('compositions')
+    const carried: Array<[string, string]> = []
+    for (const node of nodes.assigned) {
+      const key = `${node}.${module}`
+      const entry = sight.target('compositions', key)
+      const composed = standingComposition(key, entry)
+      if (!entry || composed?.fp !== at.fp || !sameCommit(composed.commit, at.commit)) return { ...none, moved: true }
+      carried.push([node, formatRevision({ epoch, revision: entry.revision })])
+    }
+    const document: Grant = { module, fp: at.fp, commit: at.commit, nodes: Object.fromEntries(carried) }
+    await sight.write('grants', `${module}.${at.fp}`, canonical(document))
+  }
+  return finish(sight, behind, at)
 }
 
-async function deleteOthers ({ store }: Inventory, module: string, keep: string | undefined): Promise<number> {
-  const others = [...(await store.readAll('grants', `${module}.*`)).values()].filter(({ deleted, key }) => !deleted && key !== `${module}.${keep}`)
-  await each(others, async ({ key, revision }) => { await store.purge('grants', key, revision) })
-  return others.length
+/** Deletes the other grants, and looks whether all that was seen and written still stands. */
+async function finish (sight: Sight, granted: boolean, at: Registration | undefined): Promise<Granted> {
+  const { module } = sight
+  const keep = at && `${module}.${at.fp}`
+  const others = standingGrants(sight).filter(({ key }) => key !== keep)
+  const targets = sight.all('compositions').filter(({ key }) => key.endsWith(`.${module}`)).map(({ key }) => ({ bucket: 'compositions' as const, key }))
+  const [stale] = await Promise.all([
+    sight.moved(keep === undefined ? targets : [...targets, { bucket: 'grants', key: keep }]),
+    each(others, async ({ key }) => { await sight.purge('grants', key) })
+  ])
+  if (stale && granted && keep !== undefined && !await stillAt(sight, at)) {
+    // A newer registration deletes the grants of others, but it may have looked before this one stood.
+    await sight.purge('grants', keep)
+    return { granted: false, deleted: others.length, moved: true }
+  }
+  return { granted, deleted: others.length, moved: false, stale }
+}
+
+/** Whether the module is registered as it was composed, read again. */
+async function stillAt (sight: Sight, at: Registration | undefined): Promise<boolean> {
+  const key = `module.${sight.module}`
+  const registered = heldModule(key, await sight.fresh('inventory', key)).document?.registered
+  return at !== undefined && registered?.fp === at.fp && sameCommit(registered.commit, at.commit)
 }

@@ -4,8 +4,10 @@ import { CompositionSchema, GrantSchema } from '../../schemas/composition.js'
 import {
   AssignmentSchema, BindingSchema, DoneSchema, HeldSchema, NodeSchema, RegisteredSchema, SeatSchema, SettingsSchema, TrunkSchema, type Registered
 } from '../../schemas/inventory.js'
-import { fitting, named, parseJson } from '../documents.js'
-import type { BucketName, Entry, Store } from '../ports.js'
+import { judged } from './judged.js'
+import { named } from '../documents.js'
+import type { BucketName, Entry } from '../ports.js'
+import type { Reading } from './once.js'
 
 /** A key as it stands: its revision (0: never written) and its document; `deleted` says that a marker stands in its place. */
 export interface Standing<T> { revision: number, deleted: boolean, document: T | undefined }
@@ -16,7 +18,7 @@ const nothing = { revision: 0, deleted: false, document: undefined }
 export function standing<S extends TSchema> (bucket: BucketName, key: string, entry: Entry | undefined, schema: S): Standing<Static<S>> {
   if (!entry) return nothing
   const { revision, deleted, text } = entry
-  return { revision, deleted, document: deleted ? undefined : fitting(named(bucket, key), schema, parseJson(named(bucket, key), text)) }
+  return { revision, deleted, document: deleted ? undefined : judged(named(bucket, key), text, schema) }
 }
 
 /** A module of the catalogue: held, and registered where it was taken in. */
@@ -27,12 +29,12 @@ export function heldModule (key: string, entry: Entry | undefined): Standing<Hel
   const held = standing('inventory', key, entry, HeldSchema)
   const { document } = held
   if (!document || !entry) return { ...held, document: undefined }
-  const registered = 'fp' in document ? fitting(named('inventory', key), RegisteredSchema, document) : undefined
+  const registered = 'fp' in document ? judged(named('inventory', key), entry.text, RegisteredSchema) : undefined
   return { ...held, document: { module: document.module, registered } }
 }
 
 export class Inventory {
-  constructor (readonly store: Store) {}
+  constructor (readonly store: Reading) {}
 
   trunk = async (module: string) => this.#read('trunk', module, TrunkSchema)
   done = async (module: string, fp: string) => this.#read('builds', `done.${module}.${fp}`, DoneSchema)

@@ -1,69 +1,96 @@
 /** The steps of a take-in on the buckets and the bus. */
 import { messageOf } from '../errors.js'
 import { limits } from '../limits.js'
-import type { Brokers, MakeCredential, Store } from '../ports.js'
+import type { Entry, MakeCredential, Store } from '../ports.js'
 import { again, type Patience } from './again.js'
+import type { Applied } from './applied.js'
 import { composeNodes, readNodes } from './compose-nodes.js'
 import { each } from './each.js'
 import { grant, grantBehind } from './grants.js'
-import { composeHolder, isListedStill, type HolderComposed } from './holder.js'
-import { Inventory } from './inventory.js'
-import { isAt, readHeld, readTrunk, register } from './register.js'
-import { Shared } from './shared.js'
+import type { HolderRuns } from './holder-runs.js'
+import { holderTarget, isListedStill } from './holder.js'
+import { heldIn, isAt, readTrunk, register } from './register.js'
+import { Sight } from './sight.js'
 import type { Steps } from './take.js'
 
 export interface LiveStepsOptions {
   store: Store
-  brokers: Brokers
   makeCredential: MakeCredential
   patience: Patience
-  /** Servers that were not heard to run with the users that this process wrote: asked again by the next run, whatever it changed. */
-  unapplied: Set<string>
+  /** Which servers of the bus run with which users, as this process knows. */
+  applied: Applied
   /** The holder's compose of this process, which all runs that wait share (DESIGN section 3.7). */
-  holder: Shared<HolderComposed | undefined>
+  holder: HolderRuns
 }
 
-/** Steps of one run; it has `limits.takeInMs` from now. */
-export function liveSteps ({ store, brokers, makeCredential, patience, holder, unapplied }: LiveStepsOptions): Steps {
-  const inventory = new Inventory(store)
+export interface LiveSteps extends Steps {
+  /** The fingerprint that was registered when the run began; undefined where none was, or nothing could be read. */
+  from (): string | undefined
+  /** The record before this run's, as it was read; undefined where nothing could be read. */
+  recordBefore (): { entry: Entry | undefined } | undefined
+}
+
+/** Steps of one run of a module; it has `limits.takeInMs` from now. */
+export function liveSteps ({ store, makeCredential, patience, holder, applied }: LiveStepsOptions): LiveSteps {
   const deadline = patience.now() + limits.takeInMs
   const retried = <T>(work: () => Promise<T>): Promise<T> => again(work, deadline, patience)
-  const composing = { inventory, makeCredential, again: retried }
+  let first: Sight | undefined
+  let sight: Sight | undefined
+
+  /** Works on what is seen of the module. What failed may have failed because that is old: the next try sees anew. */
+  const seeing = <T>(module: string, work: (sight: Sight) => Promise<T>): Promise<T> => retried(async () => {
+    const seen = sight ??= await Sight.of(store, module)
+    first ??= seen
+    try {
+      return await work(seen)
+    } catch (error) {
+      sight = undefined
+      throw error
+    }
+  })
 
   return {
-    held: (module) => retried(() => readHeld(inventory, module)),
-    trunk: (module) => retried(() => readTrunk(inventory, module)),
-    registeredAt: (module, trunk) => retried(async () => isAt((await inventory.module(module)).document?.registered, trunk)),
-    takeIn: (module, trunk) => retried(() => register(inventory, module, trunk)),
-    nodesOf: (module) => retried(() => readNodes(inventory, module)),
+    from: () => {
+      try { return first && heldIn(first).document?.registered?.fp } catch { return undefined }
+    },
+    recordBefore: () => first && { entry: first.target('takeins', first.module) },
+
+    held: (module) => {
+      sight = undefined
+      return seeing(module, async (sight) => {
+        const { document, deleted } = heldIn(sight)
+        return document ? document.registered ? 'registered' : 'held' : deleted ? 'removed' : 'absent'
+      })
+    },
+    trunk: (module) => seeing(module, readTrunk),
+    registeredAt: (module, trunk) => seeing(module, async (sight) => isAt((await (await sight.inputs()).module(module)).document?.registered, trunk)),
+    takeIn: (module, trunk) => seeing(module, (sight) => register(sight, trunk)),
+    nodesOf: (module) => seeing(module, readNodes),
     compose: async (module, nodes) => {
-      const { document: seat } = await retried(() => inventory.seat())
-      return composeNodes(composing, module, nodes, seat)
+      const { document: seat } = await seeing(module, async (sight) => (await sight.inputs()).seat())
+      return composeNodes({ store, makeCredential, again: retried, seeing: (work) => seeing(module, work) }, module, nodes, seat)
     },
     busHolder: async (module, nodes, { at, written: composedNow }) => {
-      const behindNow = retried(() => grantBehind(inventory, module, nodes, at))
-      behindNow.catch(() => undefined) // thrown where it is awaited
-      const stands = nodes.assigned.length > 0 || nodes.left.length > 0
-      if (!stands && !await behindNow && composedNow.length === 0 && !await retried(() => isListedStill(inventory, module, nodes))) return undefined
-      const composed = await holder.run(() => retried(() => composeHolder(inventory, makeCredential)))
-      const behind = await behindNow
+      const { behind, concerned, target } = await seeing(module, async (sight) => {
+        const behind = grantBehind(sight, nodes, at)
+        const stands = nodes.assigned.length > 0 || nodes.left.length > 0
+        return { behind, concerned: stands || behind || composedNow.length > 0 || await isListedStill(sight, nodes), target: await holderTarget(sight) }
+      })
+      if (!concerned) return undefined
+      const composed = await holder.run(store, target, retried)
       if (!composed) return undefined
-      const { seat, revision, written, usersChanged } = composed
-      const servers = seat.servers ?? [seat.node]
-      if (usersChanged) for (const server of servers) unapplied.add(server)
-      if (behind || servers.some((server) => unapplied.has(server))) {
-        await each(servers, async (server) => {
-          try {
-            await brokers.applied(server, revision)
-            unapplied.delete(server)
-          } catch (error) {
-            unapplied.add(server)
-            throw new Error(`the bus's server ${server} did not take the users of ${seat.node}.${seat.module}: ${messageOf(error)}`, { cause: error })
-          }
-        })
-      }
+      const { seat, revision, written, sameUsersAs } = composed
+      if (sameUsersAs !== undefined) applied.same({ ...revision, revision: sameUsersAs }, revision)
+      await each(seat.servers ?? [seat.node], async (server) => {
+        if (!behind && applied.has(server, revision)) return
+        try {
+          await applied.ask(server, revision)
+        } catch (error) {
+          throw new Error(`the bus's server ${server} did not take the users of ${seat.node}.${seat.module}: ${messageOf(error)}`, { cause: error })
+        }
+      })
       return { written: written ? seat.node : undefined }
     },
-    grants: (module, nodes, at) => retried(() => grant(inventory, module, nodes, at))
+    grants: (module, nodes, at) => seeing(module, (sight) => grant(sight, nodes, at))
   }
 }

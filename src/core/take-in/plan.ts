@@ -8,10 +8,11 @@ import { CompositionSchema } from '../../schemas/composition.js'
 import type { Plan } from '../../schemas/plan.js'
 import type { Store } from '../ports.js'
 import type { Patience } from './again.js'
+import { Applied } from './applied.js'
+import { HolderRuns } from './holder-runs.js'
 import { standing } from './inventory.js'
 import { liveSteps } from './live-steps.js'
 import { PlanStore, type Planned } from './plan-store.js'
-import { Shared } from './shared.js'
 import { StepFailed, take, type TakeInResult } from './take.js'
 
 export interface PlannedTakeIn {
@@ -27,8 +28,8 @@ const newCredential = (to: string): Credential => ({ user: `U${'A'.repeat(55)}`,
 export async function planTakeIn (store: Store, module: string, patience: Patience): Promise<PlannedTakeIn | undefined> {
   const over = new PlanStore(store)
   // Nothing is written, so no server has anything to apply.
-  const brokers = { applied: async () => undefined }
-  const steps = liveSteps({ store: over, makeCredential: newCredential, patience, holder: new Shared(), unapplied: new Set(), brokers })
+  const applied = new Applied({ applied: async () => undefined })
+  const steps = liveSteps({ store: over, makeCredential: newCredential, patience, holder: new HolderRuns(newCredential), applied })
   let result: TakeInResult
   let failed = false
   try {

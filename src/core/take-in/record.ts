@@ -2,7 +2,7 @@
 import type { TakeInRecord } from '../../schemas/take-in.js'
 import { canonical } from '../documents.js'
 import { limits } from '../limits.js'
-import type { Store } from '../ports.js'
+import type { Entry, Store } from '../ports.js'
 import type { TakeInResult } from './take.js'
 
 export interface Ended {
@@ -16,12 +16,15 @@ export interface Ended {
   at: number
 }
 
-/** Writes the record where something was written, something failed, or the outcome differs from the record before. */
-export async function keepRecord (store: Store, { result, failed, wrote, from, by, at }: Ended): Promise<void> {
+/**
+ * Writes the record where something was written, something failed, or the outcome differs from the record before; `known` is that
+ * one where it was read already.
+ */
+export async function keepRecord (store: Store, { result, failed, wrote, from, by, at }: Ended, known?: { entry: Entry | undefined }): Promise<void> {
   const { module, fp, steps } = result
   const outcome = failed ? 'step-failed' : result.outcome
   if (outcome === 'not-held') return
-  const before = await store.read('takeins', module)
+  const before = known ? known.entry : await store.read('takeins', module)
   if (!failed && !wrote && outcomeOf(before?.text) === outcome) return
   const record: TakeInRecord = {
     outcome,

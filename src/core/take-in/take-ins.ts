@@ -7,8 +7,8 @@ import { Gate } from '../provision/gate.js'
 import { limits } from '../limits.js'
 import type { Brokers, MakeCredential, Store } from '../ports.js'
 import { again, type Patience } from './again.js'
-import type { HolderComposed } from './holder.js'
-import { Inventory } from './inventory.js'
+import { Applied } from './applied.js'
+import { HolderRuns } from './holder-runs.js'
 import { liveSteps } from './live-steps.js'
 import { telling } from './own-writes.js'
 import { planTakeIn, type PlannedTakeIn } from './plan.js'
@@ -47,12 +47,15 @@ export class TakeIns {
   readonly #lanes = new Map<string, Lane>()
   /** Those who wait for a build, by module: told of each run as it ends. */
   readonly #awaited = new Map<string, Set<(ended: Ended) => void>>()
-  readonly #holder = new Shared<HolderComposed | undefined>()
-  readonly #unapplied = new Set<string>()
+  readonly #holder: HolderRuns
+  readonly #applied: Applied
   readonly #gate = new Gate(limits.takeInsAtOnce, limits.takeInsQueued)
   #stopped = false
 
-  constructor (private readonly options: TakeInsOptions) {}
+  constructor (private readonly options: TakeInsOptions) {
+    this.#holder = new HolderRuns(options.makeCredential)
+    this.#applied = new Applied(options.brokers)
+  }
 
   /** Runs that are going on or wait for their turn. */
   get running (): number { return this.#lanes.size }
@@ -153,14 +156,12 @@ export class TakeIns {
   }
 
   async #take (module: string, by: string[]): Promise<Ended> {
-    const { brokers, makeCredential, patience } = this.options
+    const { makeCredential, patience } = this.options
     let wrote = false
     const store = telling(this.options.store(), () => { wrote = true })
     const began = patience.now()
     const deadline = began + limits.takeInMs
-    const steps = liveSteps({ store, brokers, makeCredential, patience, holder: this.#holder, unapplied: this.#unapplied })
-    // Read before anything is written, and waited for when it is needed.
-    const before = new Inventory(store).module(module).then(({ document }) => document?.registered?.fp, () => undefined)
+    const steps = liveSteps({ store, makeCredential, patience, holder: this.#holder, applied: this.#applied })
     let failed: StepFailed | undefined
     let result: TakeInResult
     try {
@@ -171,10 +172,14 @@ export class TakeIns {
       result = error.result
     }
     this.options.ended(result, failed, by)
-    const from = await before
     // A record that cannot be written undoes nothing: the run is what it is.
-    const ended = { result, failed: failed !== undefined, wrote: wrote || result.composed.length > 0, from, by, at: patience.now() }
-    await again(() => keepRecord(store, ended), deadline, patience)
+    const ended = { result, failed: failed !== undefined, wrote: wrote || result.composed.length > 0, from: steps.from(), by, at: patience.now() }
+    let before = steps.recordBefore()
+    await again(async () => {
+      const known = before
+      before = undefined // a try that failed reads it
+      await keepRecord(store, ended, known)
+    }, deadline, patience)
       .catch((error: unknown) => this.options.trouble(module, error))
     return { result, failed }
   }

@@ -42,8 +42,8 @@ export class PartlyComposed extends Error {
 }
 
 export interface Steps {
-  /** Whether the catalogue holds the module, an operator removed it, or it was never there. */
-  held (module: string): Promise<'held' | 'removed' | 'absent'>
+  /** Whether the catalogue holds the module, and registered at some build; whether an operator removed it; or it was never there. */
+  held (module: string): Promise<'registered' | 'held' | 'removed' | 'absent'>
   trunk (module: string): Promise<TrunkAt | { old: string } | undefined>
   registeredAt (module: string, trunk: TrunkAt): Promise<boolean>
   /** Registers from the done key of the trunk's fingerprint. `moved`: the trunk is another by now, or the module was removed. */
@@ -67,6 +67,8 @@ export interface Granted {
   deleted: number
   /** The registration, the assignment or a composition moved since they were composed: no grant stands, and it has to be looked at again. */
   moved: boolean
+  /** Something that the run saw is another by now: it is looked at again, and what was granted stands. */
+  stale?: boolean
 }
 
 export interface StepDone { step: StepName, ms: number, error?: string }
@@ -110,6 +112,11 @@ const isSame = (a: Registration | undefined, b: Registration): boolean => a !== 
 
 const list = (names: string[]): string => names.join(', ')
 
+const noTrunk = (module: string) => ({ outcome: 'no-trunk' as const, said: `${module} has no trunk value: the indexer has not said what it should be at` })
+const oldFingerprint = (module: string, old: string) =>
+  ({ outcome: 'old-fingerprint' as const, said: `the trunk value of ${module} has a fingerprint of an older form, ${short(old)}` })
+const waiting = (module: string, { fp, commit }: TrunkAt) => ({ outcome: 'waiting' as const, said: `${module} waits for the build of ${short(fp)} (${short(commit)})` })
+
 /** Runs one take-in. Rejects with StepFailed; every other end is an outcome. */
 export async function take (module: string, steps: Steps, { now, progress }: TakeOptions): Promise<TakeInResult> {
   const result: TakeInResult = {
@@ -148,7 +155,9 @@ export async function take (module: string, steps: Steps, { now, progress }: Tak
   let superseded = false
   let removed: boolean
   let nodes: NodesOf
-  let granted: Granted
+  let deleted = 0
+  /** The end of a run that cannot register: what is registered is composed all the same, since operators' writes count. */
+  let unmoved: { outcome: Outcome, said: string } | undefined
   for (let round = 1; ; round++) {
     const stillMoves = (): void => {
       if (round === mostRounds) throw new Error(`what ${module} is taken in from moved ${round} times meanwhile: try again`)
@@ -156,57 +165,66 @@ export async function take (module: string, steps: Steps, { now, progress }: Tak
     const held = await run('held', () => steps.held(module))
     if (held === 'absent') return end('not-held', `${module} is not in the catalogue`)
     removed = held === 'removed'
+    unmoved = undefined
     let trunk: TrunkAt | undefined
     if (!removed) {
       const found = await run('trunk', () => steps.trunk(module))
-      if (!found) return end('no-trunk', `${module} has no trunk value: the indexer has not said what it should be at`)
-      if ('old' in found) return end('old-fingerprint', `the trunk value of ${module} has a fingerprint of an older form, ${short(found.old)}`)
-      const now = trunk = found
-      at(now)
-      superseded = !isSame(aim ??= now, now)
-      if (!await run('registeredAt', () => steps.registeredAt(module, now))) {
-        const taken = await run('takeIn', async () => {
-          const taken = await steps.takeIn(module, now)
-          if (taken === 'moved') stillMoves()
-          return taken
-        })
-        if (taken === 'moved') continue
-        if (taken === 'waiting') return end('waiting', `${module} waits for the build of ${short(now.fp)} (${short(now.commit)})`)
-        if (taken === 'registered') {
-          result.registered = true
-          superseded = false
+      if (!found || 'old' in found) unmoved = found ? oldFingerprint(module, found.old) : noTrunk(module)
+      else {
+        const now = trunk = found
+        at(now)
+        superseded = !isSame(aim ??= now, now)
+        if (!await run('registeredAt', () => steps.registeredAt(module, now))) {
+          const taken = await run('takeIn', async () => {
+            const taken = await steps.takeIn(module, now)
+            if (taken === 'moved') stillMoves()
+            return taken
+          })
+          if (taken === 'moved') continue
+          if (taken === 'waiting') unmoved = waiting(module, now)
+          if (taken === 'registered') {
+            result.registered = true
+            superseded = false
+          }
         }
       }
+      if (unmoved && held !== 'registered') return end(unmoved.outcome, unmoved.said)
     }
+    /** What has to be composed; without it, whatever is registered. */
+    const due = unmoved ? undefined : trunk
     const of = nodes = await run('nodesOf', () => steps.nodesOf(module))
     const composed = await run('compose', async () => {
       const composed = await steps.compose(module, of)
       composed.written.forEach(composedNow)
-      if (trunk && !isSame(composed.at, trunk)) stillMoves()
+      if (due && !isSame(composed.at, due)) stillMoves()
       return composed
     })
     // Another registration was composed: whether it is right, the trunk says, read again.
-    if (trunk && !isSame(composed.at, trunk)) continue
+    if (due && !isSame(composed.at, due)) continue
+    if (unmoved && unmoved.outcome !== 'waiting') at(composed.at)
     const holder = await run('busHolder', () => steps.busHolder(module, of, composed), (got) => got === undefined)
     if (holder?.written !== undefined) composedNow(holder.written)
-    granted = await run('grants', async () => {
+    const done = await run('grants', async () => {
       const done = await steps.grants(module, of, composed.at)
       if (done.moved) stillMoves()
       return done
     })
-    if (!granted.moved) break
+    deleted += done.deleted
+    result.grant = !done.moved && (result.grant || done.granted)
+    // Where it moves without end, whoever moves it wakes a run of its own.
+    if (!done.moved && (!done.stale || round === mostRounds)) break
   }
-  result.grant = granted.granted
   if (superseded) result.registered = false
 
   const did = [
     ...(result.registered ? [`registered from the build of ${short(result.fp ?? '')} (${short(result.commit ?? '')})`] : []),
     ...(result.composed.length > 0 ? [`composed ${list(result.composed)}`] : []),
-    ...(granted.granted ? ['granted'] : []),
-    ...(granted.deleted > 0 ? [`deleted ${granted.deleted} grant${granted.deleted === 1 ? '' : 's'}`] : [])
+    ...(result.grant ? ['granted'] : []),
+    ...(deleted > 0 ? [`deleted ${deleted} grant${deleted === 1 ? '' : 's'}`] : [])
   ]
   const saying = (what: string): string => did.length > 0 ? `${what}: ${did.join('; ')}` : what
   if (removed) return end('removed', saying(`${module} was removed from the catalogue`))
+  if (unmoved) return end(unmoved.outcome, saying(unmoved.said))
   if (superseded) return end('superseded', saying(`another registration of ${module} came first and was gone on with, ${name()}`))
   if (nodes.assigned.length === 0) {
     const why = nodes.assignment === 'absent'
