@@ -1,0 +1,130 @@
+/**
+ * Several gateways on one bus, and gateways that are killed: what the buckets took is judged against a quiet run. MESH_BAR=full is the long
+ * form (200 modules on 20 nodes, 200 kills), which `npm run bar` runs; MESH_BAR_SEED draws other moments.
+ */
+import t from 'tap'
+import { describeMesh } from '../examples/generate-mesh.mjs'
+import type { MeshDescription } from '../src/schemas/mesh-description.js'
+import { differences, judge } from './support/history/judge.js'
+import { quietly, world } from './support/history/world.js'
+import { post } from './support/take-in.js'
+import { pause } from './support/until.js'
+
+const full = process.env.MESH_BAR === 'full'
+const seed = Number(process.env.MESH_BAR_SEED ?? 20261130)
+const { modules, nodes, kills } = full ? { modules: 200, nodes: 20, kills: 200 } : { modules: 16, nodes: 4, kills: 6 }
+const holder = (description: MeshDescription): string => `${description.seat?.node}.${description.seat?.module}`
+
+/** Numbers from 0 to 1, the same for the same seed (mulberry32). */
+function random (from: number): () => number {
+  let state = from
+  return () => {
+    state = (state + 0x6D2B79F5) | 0
+    let mixed = Math.imul(state ^ (state >>> 15), 1 | state)
+    mixed = (mixed + Math.imul(mixed ^ (mixed >>> 7), 61 | mixed)) ^ mixed
+    return ((mixed ^ (mixed >>> 14)) >>> 0) / 4294967296
+  }
+}
+
+t.test('A1: 100 POSTs of one module at three gateways at once: one registration, one revision a node, one grant, and each answer true', async (t) => {
+  const on = await world(t)
+  const description = describeMesh({ modules: 1, nodes: 3 })
+  await on.apply(description)
+  const gateways = await Promise.all([1, 2, 3].map(() => on.gateway('manual')))
+  const [first] = gateways
+  if (first) t.equal((await post({ gateway: first }, 'bus')).status, 200)
+  const answers = await Promise.all(Array.from({ length: 100 }, (_, i) => post({ gateway: gateways[i % 3] ?? gateways[0]! }, 'm0')))
+  t.same(new Set(answers.map(({ status }) => status)), new Set([200]))
+  t.same(new Set(answers.map(({ json }) => json.fp)), new Set([description.modules.m0?.build?.fp]))
+  const took = await on.recording.caughtUp()
+  t.same(judge(took, { epoch: on.recording.epoch }), [])
+  const writes = (bucket: string, key: string) => took.filter((one) => one.bucket === bucket && one.key === key).length
+  t.equal(took.filter(({ key, text }) => key === 'module.m0' && text?.includes('"fp"')).length, 1, 'one registration')
+  for (const node of ['n0', 'n1', 'n2']) t.equal(writes('compositions', `${node}.m0`), 1, `one revision of ${node}`)
+  t.equal(writes('grants', `m0.${description.modules.m0?.build?.fp}`), 1, 'one grant')
+  // Only one of those that say so did each thing.
+  t.equal(answers.filter(({ json }) => json.registered).length > 0, true)
+  t.equal((await post({ gateway: gateways[1]! }, 'm0')).json.outcome, 'current')
+})
+
+t.test(`all ${modules} modules on ${nodes} nodes move at once under three gateways: it ends as a quiet run does, with no work done twice`, async (t) => {
+  const [before, after] = [1, 2].map((build) => describeMesh({ modules, nodes, build })) as [MeshDescription, MeshDescription]
+  const [quietBefore, quietAfter] = await quietly(t, [before, after])
+  const on = await world(t)
+  await on.apply(before)
+  const gateways = await Promise.all([1, 2, 3].map(() => on.gateway()))
+  const ms = full ? 180_000 : 60_000
+  t.same(await on.becomes(quietBefore!, ms), [], 'the first build is taken in')
+  await on.apply(after)
+  t.same(await on.becomes(quietAfter!, ms), [], 'the next one, too')
+  // Those that run still have their end: nothing may change any more.
+  await Promise.all(gateways.map((gateway) => gateway.stop()))
+  t.same(differences(await on.ends(), quietAfter!), [], 'and so it stays')
+  t.same(judge(await on.recording.caughtUp(), { epoch: on.recording.epoch, holder: holder(before), mostWrites: 2 }), [])
+})
+
+t.test(`A2: a gateway is killed ${kills} times at random moments (seed ${seed}): the next start alone brings all to where a quiet run ends`, async (t) => {
+  const draw = random(seed)
+  const one = describeMesh({ modules: 6, nodes: 3, spread: 2, build: 1 })
+  const two = describeMesh({ modules: 6, nodes: 3, spread: 2, build: 2 })
+  // A module leaves a node and another comes to one, so that there is something to remove, too.
+  Object.assign(two.modules.m1 ?? {}, { nodes: ['n1'] })
+  Object.assign(two.modules.m4 ?? {}, { nodes: ['n0', 'n1', 'n2'] })
+  const descriptions = [one, two]
+  const quiet = await quietly(t, [one, two, one])
+  t.same(differences(quiet[0]!, quiet[2]!), [], 'a rollback ends where it came from')
+  const on = await world(t)
+  await on.apply(one)
+  let gateway = await on.gateway()
+  const began = Date.now()
+  t.same(await on.becomes(quiet[0]!, 30_000), [])
+  const span = Math.min(1000, 2 * (Date.now() - began))
+  for (let kill = 1; kill <= kills; kill++) {
+    const next = kill % 2
+    const moving = on.apply(descriptions[next]!)
+    await pause(draw() * span)
+    await gateway.kill()
+    await moving
+    // Half of them do not get through their start pass either.
+    if (draw() < 0.5) {
+      const doomed = await on.gateway()
+      await pause(draw() * span / 2)
+      await doomed.kill()
+    }
+    gateway = await on.gateway()
+    const differ = await on.becomes(quiet[next]!, 30_000)
+    t.same(differ, [], `after kill ${kill}`)
+    if (differ.length > 0) break
+  }
+  await gateway.stop()
+  t.same(judge(await on.recording.caughtUp(), { epoch: on.recording.epoch, holder: holder(one) }), [], 'no promise was broken at any revision')
+})
+
+// Of the long form alone: a time is measured, which a busy machine makes meaningless.
+if (full) {
+  t.test('a take-in of one module on two nodes takes at most 12 serial writes of a bucket', async (t) => {
+    const on = await world(t)
+    await on.apply(describeMesh({ modules: 1, nodes: 2, spread: 2 }))
+    const gateway = await on.gateway('manual')
+    for (const module of ['bus', 'm0']) t.equal((await post({ gateway }, module)).status, 200)
+    const median = (of: number[]): number => [...of].sort((a, b) => a - b)[Math.floor(of.length / 2)] ?? NaN
+    const timed = async (work: () => Promise<unknown>): Promise<number> => {
+      const began = performance.now()
+      await work()
+      return performance.now() - began
+    }
+    const writes: number[] = []
+    const takeIns: number[] = []
+    for (let round = 2; round < 42; round++) {
+      for (let i = 0; i < 20; i++) writes.push(await timed(() => on.buckets.put('settings', 'nobody', { round, i })))
+      await on.apply(describeMesh({ modules: 1, nodes: 2, spread: 2, build: round }))
+      takeIns.push(await timed(async () => {
+        const { json } = await post({ gateway }, 'm0')
+        if (json.outcome !== 'taken-in') throw new Error(JSON.stringify(json))
+      }))
+    }
+    const ratio = median(takeIns) / median(writes)
+    t.comment(`a take-in ${median(takeIns).toFixed(2)} ms, a serial write ${median(writes).toFixed(2)} ms: ${ratio.toFixed(1)}`)
+    t.ok(ratio <= 12, `the ratio is ${ratio.toFixed(1)}`)
+  })
+}
