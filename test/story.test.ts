@@ -2,59 +2,16 @@
  * The whole story, with every part as the process that runs in production: a build is written, and a watcher sees what it
  * changes, the grant stands, and the module may do on the bus what its manifest says.
  */
-import { readFileSync } from 'node:fs'
-import { nkeyAuthenticator } from 'nats'
-import t, { type Test } from 'tap'
-import type { ChildProcess } from 'node:child_process'
-import { writeBusFiles } from '../src/dev/bus-server.js'
-import { findNatsServer } from '../src/dev/nats-binary.js'
-import { seedFile, type BusRole } from '../src/dev/seeds.js'
+import t from 'tap'
 import type { Manifest } from '../src/schemas/manifest.js'
-import { fp, mesh, type Mesh } from './support/bus/buckets.js'
-import { client, decode } from './support/bus/client.js'
+import { fp, type Mesh } from './support/bus/buckets.js'
+import { decode } from './support/bus/client.js'
 import { moduleOnBus } from './support/bus/module.js'
-import { assertBuilt, startGateway } from './support/gateway.js'
-import { end, freePort, HOST, projectRoot, start, temporaryFolder } from './support/machine.js'
+import { end } from './support/machine.js'
 import { eventually, until } from './support/until.js'
+import { wholeMesh } from './support/whole-mesh.js'
 import { svid } from './support/wire/signing.js'
 import { ws } from './support/wire/websocket.js'
-
-/** A fresh data folder, and on it: a server with nkey users, its broker agent, node-a's provisioner and gateway. */
-async function wholeMesh (t: Test) {
-  assertBuilt()
-  const dataDir = temporaryFolder(t, 'story')
-  const program = findNatsServer() ?? ''
-  const { broker, port } = await writeBusFiles(dataDir, { program, port: await freePort(), monitorPort: await freePort() })
-  const natsUrl = `nats://${HOST}:${port}`
-  const reach = (role: BusRole) => ({ NATS_URL: natsUrl, NATS_NKEY_SEED_FILE: seedFile(dataDir, role), DATA_DIR: dataDir })
-  const { PATH, HOME } = process.env
-  const part = (command: string, env: Record<string, string>) =>
-    start(t, process.execPath, ['dist/src/cli.js', command], { cwd: projectRoot, env: { PATH, HOME, LOG_LEVEL: 'fatal', ...env }, stdio: ['ignore', 'ignore', 'inherit'] })
-
-  const startBus = () => start(t, program, ['-c', broker.BROKER_CONFIG], { stdio: 'ignore' })
-  const running: Record<'bus' | 'agent' | 'provisioner', ChildProcess> = {
-    bus: startBus(),
-    agent: part('broker', { ...reach('broker'), ...broker, BROKER_SERVER: 's1' }),
-    provisioner: part('provisioner', { ...reach('provisioner'), MESH_NODE: 'node-a' })
-  }
-  const nc = await client(t, natsUrl, {
-    authenticator: nkeyAuthenticator(Buffer.from(readFileSync(seedFile(dataDir, 'operator'), 'utf8').trim())), waitOnFirstConnect: true
-  })
-  const buckets = await eventually('the buckets', () => mesh(nc).catch(() => undefined))
-  const gateway = await startGateway(t, { natsUrl, ready: true, env: { TAKE_IN: 'auto', ...reach('gateway') } })
-  return {
-    natsUrl,
-    nc,
-    buckets,
-    gateway,
-    running,
-    async restartBus () {
-      await end(running.bus)
-      running.bus = startBus()
-    },
-    startProvisioner () { running.provisioner = part('provisioner', { ...reach('provisioner'), MESH_NODE: 'node-a' }) }
-  }
-}
 
 const db = (url: string): Manifest => ({ module: 'db', offers: { url } })
 const app = (permissions: Manifest['permissions']): Manifest => ({ module: 'app', config: { port: { default: 8080 } }, bound: { url: {} }, permissions })

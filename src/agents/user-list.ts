@@ -27,6 +27,14 @@ export function confString (text: string): string {
 export const confRights = (allowed: readonly string[]): string =>
   allowed.length === 0 ? '{ deny: ">" }' : `{ allow: [${allowed.map(confString).join(', ')}] }`
 
+/** A user that is known by its key, with allow lists that are never empty; a subject a line. Without rights it may do all. */
+export function confUser (key: string, rights?: { publish: readonly string[], subscribe: readonly string[] }): string {
+  if (!rights) return `{ nkey: ${confString(key)} }`
+  const list = (direction: 'publish' | 'subscribe'): string =>
+    `  ${direction}: { allow: [\n${rights[direction].map((subject) => `    ${confString(subject)}`).join(',\n')}\n  ] }`
+  return `{ nkey: ${confString(key)}, permissions: {\n${list('publish')},\n${list('subscribe')}\n} }`
+}
+
 function whyNoUser (user: string): string | undefined {
   if (!/^U[A-Z2-7]{55}$/.test(user)) return 'its user is no public user nkey (U…)'
   try {

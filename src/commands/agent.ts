@@ -11,26 +11,32 @@ import { onSignal, tellReady } from './life.js'
 
 type About = { part: string } & Record<string, string>
 
-/** Starts the agent once the bus is there, however long that takes, and ends it on a signal: no more asks, then drained. */
+/**
+ * Starts the agent once the bus is there, however long that takes, and ends it on a signal: no more asks, then drained. A
+ * connection that closed for good, as where the credentials became another user's, is followed by a new one.
+ */
 export async function runAgent (config: Environment, about: About, start: (nc: NatsConnection, log: Log) => Agent): Promise<void> {
   const log = createLog({ level: config.LOG_LEVEL, base: about })
   const running: { nc?: NatsConnection, agent?: Agent } = {}
+  let stopping = false
   const drain = async (): Promise<void> => {
     await running.agent?.stop()
     await running.nc?.drain()
   }
   onSignal(async () => {
+    stopping = true
     // A bus that is away answers nothing, and nobody waits for an answer then.
     await Promise.race([drain(), pause(limits.agentDrainMs)])
     log.info({}, 'stopped')
   })
-  const nc = running.nc = await connectBus(withBus(config), Object.values(about).join(' '), { log })
-  const agent = running.agent = start(nc, log)
-  void nc.closed().then((error) => {
-    if (!error) return
-    log.fatal({ why: error.message }, 'the connection to the bus is closed for good')
-    process.exit(1)
-  })
-  await agent.ready
-  tellReady()
+  for (;;) {
+    const nc = running.nc = await connectBus(withBus(config), Object.values(about).join(' '), { log })
+    const agent = running.agent = start(nc, log)
+    void agent.ready.then(tellReady)
+    const error = await nc.closed()
+    if (stopping) return
+    log.warn({ why: error ? error.message : 'it was closed' }, 'the connection to the bus ended; connecting anew')
+    // Its calls on a connection that is closed may fail; what it holds in memory is let go all the same.
+    await agent.stop().catch(() => {})
+  }
 }

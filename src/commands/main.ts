@@ -13,6 +13,7 @@ const commands: Record<string, { about: string, load (): Promise<{ command: Comm
   token: { about: 'print a token signed with the development key', load: () => import('./token.js') },
   apply: { about: 'write a mesh description in YAML to the buckets', load: () => import('./apply.js') },
   credential: { about: "print a module's unsealed bus seed", load: () => import('./credential.js') },
+  rights: { about: "print a role's user and rights for nats-server's configuration", load: () => import('./rights.js') },
   openapi: { about: 'print the description of the API', load: () => import('./openapi.js') }
 }
 

@@ -1,10 +1,9 @@
-/** Dev's own nats-server: its configuration, with one user a role, and the files that the broker agent beside it needs. */
+/** Dev's own nats-server: its configuration, and the files that the broker agent beside it needs. */
 import { chmod, mkdir, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import type { BrokerEnvironment } from '../agents/broker-config.js'
-import { confString, renderUserList } from '../agents/user-list.js'
-import { readIfThere } from './kept.js'
-import { busRoles, roleUser } from './seeds.js'
+import { confString } from '../agents/user-list.js'
+import { writeFirstUsers } from './bus-users.js'
 
 export interface BusServer {
   /** The nats-server program. */
@@ -15,7 +14,7 @@ export interface BusServer {
   broker: Omit<BrokerEnvironment, 'BROKER_SERVER'>
 }
 
-/** Writes what the server needs into the data folder (an absolute path), its users among it; what it stored stays. */
+/** Writes what the server needs into the data folder (an absolute path); what it stored stays, and so do the users of the run before. */
 export async function writeBusFiles (dataDir: string, { program, port, monitorPort }: Omit<BusServer, 'broker'>): Promise<BusServer> {
   const folder = join(dataDir, 'bus')
   await mkdir(folder, { recursive: true, mode: 0o700 })
@@ -27,12 +26,7 @@ export async function writeBusFiles (dataDir: string, { program, port, monitorPo
     BROKER_MONITOR_URL: `http://127.0.0.1:${monitorPort}`,
     BROKER_NATS_SERVER: program
   }
-  const lines = await Promise.all(busRoles.map(async (role) => `  # ${role}\n  { nkey: ${confString((await roleUser(dataDir, role)).getPublicKey())} }`))
-  const fixed = `${lines.join('\n')}\n`
-  await writeFile(broker.BROKER_FIXED_USERS, fixed)
-  // The modules' users stay from the run before, so that a module is on the bus as soon as it is there.
-  const users = await readIfThere(broker.BROKER_USERS)
-  if (!users?.includes(fixed.trim())) await writeFile(broker.BROKER_USERS, renderUserList(fixed, []).text)
+  await writeFirstUsers(dataDir, broker)
   await writeFile(broker.BROKER_CONFIG, `# Written by dev at each start.
 listen: "127.0.0.1:${port}"
 server_name: dev

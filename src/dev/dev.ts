@@ -1,5 +1,7 @@
 /** The embedded default: a bus of its own, a sample mesh, and all that serves it, in one process tree (DESIGN section 9). */
 import { mkdir } from 'node:fs/promises'
+import http, { type IncomingMessage } from 'node:http'
+import https from 'node:https'
 import { extname, resolve } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { setTimeout as pause } from 'node:timers/promises'
@@ -8,13 +10,14 @@ import { ConfigError, type Environment } from '../config.js'
 import { limits } from '../core/limits.js'
 import { connectBus, type Log } from '../nats/connection.js'
 import { writeBusFiles, type BusServer } from './bus-server.js'
+import { giveUsers } from './bus-users.js'
 import { lockFolder } from './lock.js'
 import { isWorthSaying, readable } from './log-lines.js'
 import { findNatsServer, howToGetNatsServer } from './nats-binary.js'
 import type { PartOptions } from './part.js'
 import { freePort, portOf } from './ports.js'
 import { prepareMesh, readableValue } from './sample.js'
-import { seedFile, type BusRole } from './seeds.js'
+import { provisionerSeedFile, seedFile } from './seeds.js'
 import { jwksFile, signingKey } from './signing-key.js'
 import type { Tree } from './tree.js'
 import { welcome } from './welcome.js'
@@ -66,24 +69,24 @@ class Parts {
   }
 
   provisioner (node: string): PartOptions {
-    return this.#command('provisioner', `provisioner ${node}`, 'provisioner', { MESH_NODE: node })
+    return this.#command('provisioner', `provisioner ${node}`, provisionerSeedFile(this.ground.dataDir, node), { MESH_NODE: node })
   }
 
   broker (server: string): PartOptions {
-    return this.#command('broker', 'broker', 'broker', { ...this.ground.bus.broker, BROKER_SERVER: server })
+    return this.#command('broker', 'broker', seedFile(this.ground.dataDir, 'broker'), { ...this.ground.bus.broker, BROKER_SERVER: server })
   }
 
   gateway (node: string): PartOptions {
     const { config, dataDir, port } = this.ground
     return {
-      ...this.#command('serve', 'gateway', 'gateway', { MESH_NODE: node, PORT: String(port), AUTH_JWKS: config.AUTH_JWKS ?? jwksFile(dataDir) }),
+      ...this.#command('serve', 'gateway', seedFile(dataDir, 'gateway'), { MESH_NODE: node, PORT: String(port), AUTH_JWKS: config.AUTH_JWKS ?? jwksFile(dataDir) }),
       endMs: config.DRAIN_MS + limits.stopMs
     }
   }
 
-  #command (command: string, name: string, role: BusRole, env: NodeJS.ProcessEnv): PartOptions {
+  #command (command: string, name: string, seed: string, env: NodeJS.ProcessEnv): PartOptions {
     const { dataDir, bus } = this.ground
-    const reach = { DATA_DIR: dataDir, NATS_URL: `nats://127.0.0.1:${bus.port}`, NATS_NKEY_SEED_FILE: seedFile(dataDir, role), NATS_CREDS: '', NATS_CA: '' }
+    const reach = { DATA_DIR: dataDir, NATS_URL: `nats://127.0.0.1:${bus.port}`, NATS_NKEY_SEED_FILE: seed, NATS_CREDS: '', NATS_CA: '' }
     return this.#part(name, moduleFile('../cli'), [command], { ...reach, ...env }, limits.stopMs + 1000)
   }
 
@@ -100,10 +103,21 @@ const reached = (host: string, port: number): string => {
   return `${local.includes(':') ? `[${local}]` : local}:${port}`
 }
 
+const gatewayUrl = ({ HOST, TLS_CERT }: Environment, port: number): string => `${TLS_CERT === undefined ? 'http' : 'https'}://${reached(HOST, port)}`
+
+/** Whether a gateway of this machine says that it is ready. Who it is was seen when it was started: its certificate may be for other names. */
+const isReady = async (url: string): Promise<boolean> => await new Promise((resolve) => {
+  const signal = AbortSignal.timeout(limits.connectMs)
+  const answered = (answer: IncomingMessage): void => { resolve(answer.resume().statusCode === 200) }
+  const asked = url.startsWith('https:')
+    ? https.get(`${url}/readyz`, { signal, rejectUnauthorized: false }, answered)
+    : http.get(`${url}/readyz`, { signal }, answered)
+  asked.on('error', () => resolve(false))
+})
+
 async function untilReady (url: string): Promise<void> {
   for (;;) {
-    const ok = await fetch(`${url}/readyz`, { signal: AbortSignal.timeout(limits.connectMs) }).then((answer) => answer.ok, () => false)
-    if (ok) return
+    if (await isReady(url)) return
     await pause(limits.devPollMs)
   }
 }
@@ -125,10 +139,11 @@ export async function startDev (ground: Ground, tree: Tree, env: NodeJS.ProcessE
     if (node === undefined || !nodes.includes(node)) {
       throw new ConfigError(`MESH_NODE is ${node ?? 'not set'}, but the nodes of this mesh are ${nodes.join(', ') || 'none'}`)
     }
+    await giveUsers(dataDir, bus.broker, { prefix: config.MESH_PREFIX, node, nodes, server })
     const agents = tree.start(...nodes.map((one) => parts.provisioner(one)), parts.broker(server))
     await Promise.all(agents.map(({ ready }) => ready))
     tree.start(parts.gateway(node))
-    await untilReady(`http://${reached(config.HOST, config.OPS_PORT ?? port)}`)
+    await untilReady(config.OPS_PORT === undefined ? gatewayUrl(config, port) : `http://${reached(config.HOST, config.OPS_PORT)}`)
     await sayWelcome(ground, nc, node, say)
   } finally {
     await nc.close()
@@ -137,6 +152,6 @@ export async function startDev (ground: Ground, tree: Tree, env: NodeJS.ProcessE
 
 async function sayWelcome ({ config, dataDir, port, bus }: Ground, nc: NatsConnection, node: string, say: (line: string) => void): Promise<void> {
   const value = await readableValue(nc, config.MESH_PREFIX, node)
-  const url = `http://${reached(config.HOST, port)}`
+  const url = gatewayUrl(config, port)
   for (const line of welcome({ config, url, node, busPort: bus.port, dataDir, value, module: value?.module })) say(line)
 }

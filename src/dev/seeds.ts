@@ -1,15 +1,18 @@
-/** The nkey seeds of a data folder: one user of the bus for each role, and each node's curve key (DESIGN section 9). */
+/** The nkey seeds of a data folder: users of the bus, one for each role and each node's provisioner, and the nodes' curve keys (DESIGN section 9). */
 import { join } from 'node:path'
 import { createCurve, createUser, fromCurveSeed, fromSeed, type KeyPair } from 'nkeys.js'
 import { ConfigError } from '../config.js'
 import { messageOf } from '../core/errors.js'
 import { kept, readIfThere } from './kept.js'
 
-/** Who is on dev's bus besides the modules. `operator` may do all, and is what the commands use. */
-export const busRoles = ['operator', 'gateway', 'provisioner', 'broker'] as const
-export type BusRole = typeof busRoles[number]
+/**
+ * Who is on dev's bus besides the modules and the nodes' provisioners. `operator` may do all, and is what the commands use;
+ * `inventory` is an operator as a mesh in production has one.
+ */
+export type BusRole = 'operator' | 'gateway' | 'broker' | 'builder' | 'indexer' | 'inventory'
 
 export const seedFile = (dataDir: string, role: BusRole): string => join(dataDir, `${role}.nk`)
+export const provisionerSeedFile = (dataDir: string, node: string): string => join(dataDir, 'nodes', `${node}.provisioner.nk`)
 export const curveFile = (dataDir: string, node: string): string => join(dataDir, 'nodes', `${node}.curve`)
 
 function opened (path: string, text: string, open: (seed: Uint8Array) => KeyPair): KeyPair {
@@ -22,10 +25,9 @@ function opened (path: string, text: string, open: (seed: Uint8Array) => KeyPair
 
 const seedOf = (pair: KeyPair): string => `${Buffer.from(pair.getSeed()).toString()}\n`
 
-/** The user of a role; its seed is made where the folder has none. */
-export async function roleUser (dataDir: string, role: BusRole): Promise<KeyPair> {
-  const path = seedFile(dataDir, role)
-  return opened(path, await kept(path, () => seedOf(createUser())), fromSeed)
+/** The public key of the user whose seed is in a file; a seed is made where there is none. */
+export async function userKey (path: string): Promise<string> {
+  return opened(path, await kept(path, () => seedOf(createUser())), fromSeed).getPublicKey()
 }
 
 /** The curve key of a node; its seed is made where the folder has none. */

@@ -2,7 +2,7 @@
 import { randomBytes } from 'node:crypto'
 import { readFileSync } from 'node:fs'
 import { credsAuthenticator, nkeyAuthenticator, type Authenticator, type ConnectionOptions, type NatsConnection } from 'nats'
-import { fromSeed } from 'nkeys.js'
+import { fromPublic, fromSeed } from 'nkeys.js'
 import { ConfigError, type Environment } from '../config.js'
 
 export interface BusUser {
@@ -15,21 +15,30 @@ export interface BusUser {
 
 const decoder = new TextDecoder()
 
+/** Whether a text is the public key of a user, its checksum included. */
+export function isUserKey (text: unknown): text is string {
+  if (typeof text !== 'string' || !/^U[A-Z2-7]{55}$/.test(text)) return false
+  try {
+    fromPublic(text)
+    return true
+  } catch {
+    return false
+  }
+}
+
 /** What the subject of a user's JWT is: its public key. */
 function keyOfCredentials (file: string, text: string): string {
   const [, payload = ''] = /-{3,}BEGIN NATS USER JWT-{3,}\s+[\w-]+\.([\w-]+)\.[\w-]+/.exec(text) ?? []
   try {
     const { sub } = JSON.parse(Buffer.from(payload, 'base64url').toString()) as { sub?: unknown }
-    if (typeof sub === 'string' && /^U[A-Z2-7]{55}$/.test(sub)) return sub
+    if (isUserKey(sub)) return sub
   } catch { /* said below */ }
   throw new ConfigError(`NATS_CREDS is ${JSON.stringify(file)}, but that file holds no user's JWT: expected a credentials file as "nsc generate creds" writes it`)
 }
 
 function keyOfSeed (file: string, seed: Uint8Array): string {
   try {
-    const pair = fromSeed(seed)
-    const key = pair.getPublicKey()
-    pair.clear()
+    const key = fromSeed(seed).getPublicKey()
     if (key.startsWith('U')) return key
   } catch { /* said below; the library's error may hold a part of it */ }
   throw new ConfigError(`NATS_NKEY_SEED_FILE is ${JSON.stringify(file)}, but that file holds no user's seed: expected a line that begins with SU`)
