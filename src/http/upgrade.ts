@@ -13,11 +13,14 @@ import { MeshError } from '../core/errors.js'
 const isWebSocket = (req: IncomingMessage): boolean => (req.headers.upgrade ?? '').split(',').some((of) => of.trim().toLowerCase() === 'websocket')
 const hasBody = ({ headers }: IncomingMessage): boolean => headers['transfer-encoding'] !== undefined || Number(headers['content-length'] ?? 0) > 0
 
+/** A connection, with the response that is being written to it, as Node keeps it. */
+type Answering = Socket & { _httpMessage?: ServerResponse | null }
+
 /**
  * Node hands a connection over although answers to what was asked on it before may still be due, and a second response on it throws:
  * in a listener that would end the process. So the upgrade waits until they are written; where the connection ends first, for nothing.
  */
-function afterEarlier (socket: Socket & { _httpMessage?: ServerResponse | null }, go: () => void): void {
+function afterEarlier (socket: Answering, go: () => void): void {
   const earlier = socket._httpMessage
   if (earlier) earlier.once('close', () => afterEarlier(socket, go))
   else if (!socket.destroyed) go()
@@ -44,7 +47,7 @@ export default fp(async (app: FastifyInstance) => {
   app.decorate('upgrades', upgrades)
   app.decorateRequest('upgrade', 'none')
 
-  app.server.on('upgrade', (req: IncomingMessage, socket: Socket, head: Buffer) => {
+  app.server.on('upgrade', (req: IncomingMessage, socket: Answering, head: Buffer) => {
     const kind = isWebSocket(req) ? 'websocket' : 'ignored'
     arrived.set(req, kind)
     const failed = (): void => { socket.destroy() }
@@ -52,7 +55,10 @@ export default fp(async (app: FastifyInstance) => {
     afterEarlier(socket, () => {
       if (kind === 'websocket') {
         socket.off('error', failed)
-        return upgrades.emit('upgrade', req, socket, head)
+        upgrades.emit('upgrade', req, socket, head)
+        // A refused upgrade is answered on a socket that nobody reads any more, by whatever hook refuses it: it is ended here, or never.
+        socket._httpMessage?.once('finish', () => socket.destroySoon())
+        return
       }
       const res = new ServerResponse(req)
       // Node has let go of the connection: no second request can be read from it, and a client that does not end its side
@@ -60,11 +66,13 @@ export default fp(async (app: FastifyInstance) => {
       res.shouldKeepAlive = false
       res.assignSocket(socket)
       res.on('finish', () => socket.destroySoon())
+      // Nor does anybody see that its client has gone, who may have left an event stream behind, unless what still comes is read.
+      socket.on('end', () => socket.end()).resume()
       app.server.emit('request', req, res)
     })
   })
 
-  app.addHook('onRequest', (request, reply, done) => {
+  app.addHook('onRequest', (request, _reply, done) => {
     const kind = arrived.get(request.raw)
     if (kind === undefined) return done()
     request.upgrade = kind
@@ -73,8 +81,6 @@ export default fp(async (app: FastifyInstance) => {
         ? new MeshError('invalid', 'a request with a body cannot be upgraded: send it as plain HTTP/1.1, without an Upgrade header')
         : undefined)
     }
-    // A refused upgrade is answered on a socket that nobody reads any more.
-    reply.raw.once('finish', () => request.raw.socket.destroySoon())
     // The route's own rules come first (who may call it); a path that is none is a plain 404.
     done(request.is404 || request.routeOptions.config.websocketOnly
       ? undefined
