@@ -164,10 +164,14 @@ export const limits = {
   ownWrites: 1000,
   /** How often it is looked whether all buckets are there. */
   bucketsLookMs: 5000,
+  /** Delete markers that are remembered, so that a listing does not read them again: some years of builds of many modules. */
+  markersKnown: 10_000,
   /** Reads of a bucket in flight. */
   readsInFlight: 64,
   /** Every JetStream call: a server that hangs must not hang a step. */
   jetstreamMs: 5000,
+  /** How late that may be noticed: one timer for all calls. */
+  jetstreamSweepMs: 100,
   /** `Prefer: wait=S`: DESIGN section 6. */
   preferWaitS: 55,
   /** Who and why, kept in one record. */
@@ -208,6 +212,10 @@ export const limits = {
   refusedLookMs: 60_000,
   /** A bucket's watch without a heartbeat for this long is started again. */
   heartbeatMs: 2000,
+  /** A bucket that changes is read a second time this often: a purge can make a server leave messages out. */
+  followCheckMs: 5000,
+  /** Second readings that are disturbed by writes before one of them counts all the same. */
+  followCheckTries: 5,
 
   /** An ask's payload: a key of 256 characters, each escaped in the longest way, and its kind. */
   askBytes: 8192,

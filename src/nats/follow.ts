@@ -2,6 +2,10 @@
  * Follows a bucket's keys, live: across reconnects, server restarts, and a bucket that was deleted and made again. The
  * client library's own watch can end without a word and loses the first value of a bucket made anew; here every restart
  * compares the bucket's creation time and, where it differs, starts from all keys (DESIGN section 4).
+ *
+ * A server may also leave messages out without a sign: when anybody purges a key, nats-server before 2.9.15 (and later ones for some
+ * filters) moves consumers past what they have not been handed yet, of other keys as well. So while a bucket changes it is read a second
+ * time, and what was left out is handed late.
  */
 import { AckPolicy, DeliverPolicy, Events, NatsError, type JetStreamManager, type Msg, type NatsConnection, type Subscription } from 'nats'
 import { limits } from '../core/limits.js'
@@ -12,7 +16,7 @@ import { newConsumerName, newInbox } from './user.js'
 export interface Followed {
   /** Starts (again) from all keys: what was handed before is forgotten. `epoch` is the bucket's creation time in ms. */
   anew (epoch: number): void
-  /** One key's write or marker, in the order of the stream; its revision is the stream's sequence. */
+  /** One key's write or marker, each key's in the order of the stream; its revision is the stream's sequence. */
   entry (entry: Entry): void
   /** All that stood at the start has been handed; called once after each `anew`. */
   ready (): void
@@ -40,7 +44,12 @@ class Follower implements Following {
   readonly #start: string
   #jsm: JetStreamManager | undefined
   #epoch: number | undefined
-  #last = 0 // stream sequence of what was handed last
+  #last = 0 // highest stream sequence that was handed
+  #checked = 0 // stream sequence up to which nothing was left out; 0: not known of anything
+  #handed = new Map<string, number>() // revisions by key, of what was handed beyond that
+  #pass: { upTo: number, tries: number } | undefined // the last reading: how far the stream had come when it began
+  #checkAt = 0
+  #readAt = 0
   #ready = false
   #sub: Subscription | undefined
   #consumer: { name: string, delivered: number } | undefined
@@ -75,18 +84,44 @@ class Follower implements Following {
 
   /** A consumer that has not been heard for two heartbeats is gone, or the bucket is. */
   #look (): void {
-    if (!this.#restarting && Date.now() - this.#heardAt > 2 * limits.heartbeatMs) void this.#restart()
+    if (this.#restarting) return
+    const now = Date.now()
+    if (now - this.#heardAt > 2 * limits.heartbeatMs) void this.#restart()
+    // What it waits for may have been purged.
+    else if (!this.#ready && now - this.#readAt > limits.followCheckMs) void this.#restart()
+    else if (this.#ready && now >= this.#checkAt) {
+      this.#checkAt = now + limits.followCheckMs
+      void this.#check()
+    }
   }
 
-  /** One restart at a time; a call during one makes one more after it. */
-  async #restart (): Promise<void> {
-    if (this.#restarting) { this.#again = true; return }
+  /** Reads again what came since the last reading that nothing can have disturbed: one during which nothing was written. */
+  async #check (): Promise<void> {
+    const info = await this.#jsm?.streams.info(this.#stream).catch(() => undefined)
+    // Where it cannot be told now, or it is another bucket, the heartbeats tell.
+    if (!info || this.#stopped || Date.parse(info.created) !== this.#epoch) return
+    const { last_seq: last } = info.state
+    const pass = this.#pass
+    if (pass && (pass.upTo === last || pass.tries >= limits.followCheckTries)) {
+      this.#checked = pass.upTo
+      this.#pass = undefined
+      for (const [key, revision] of this.#handed) if (revision <= this.#checked) this.#handed.delete(key)
+    }
+    if (last > this.#checked) await this.#restart({ again: true })
+  }
+
+  /** One restart at a time; a call during one makes one more after it. `again`: what was handed is read a second time. */
+  async #restart ({ again = false } = {}): Promise<void> {
+    if (this.#restarting) {
+      this.#again ||= !again
+      return
+    }
     this.#restarting = true
-    do {
+    for (let second = again, more = true; more; second = false, more = this.#again) {
       this.#again = false
       if (this.#stopped) break
       try {
-        await this.#begin()
+        await this.#begin(second)
         this.#said = ''
       } catch (error) {
         const why = whyNot(error)
@@ -94,11 +129,11 @@ class Follower implements Following {
         this.#said = why
       }
       this.#heardAt = Date.now()
-    } while (this.#again)
+    }
     this.#restarting = false
   }
 
-  async #begin (): Promise<void> {
+  async #begin (second: boolean): Promise<void> {
     const round = ++this.#round
     await this.#drop()
     this.#jsm ??= await this.nc.jetstreamManager({ checkAPI: false, timeout: limits.jetstreamMs })
@@ -125,9 +160,7 @@ class Follower implements Following {
       deliver_subject: inbox,
       filter_subject: this.#start + this.of.filter,
       ack_policy: AckPolicy.None,
-      ...(anew
-        ? { deliver_policy: this.of.onlyNew ? DeliverPolicy.New : DeliverPolicy.LastPerSubject }
-        : { deliver_policy: DeliverPolicy.StartSequence, opt_start_seq: this.#last + 1 }),
+      ...this.#from(anew, second),
       idle_heartbeat: limits.heartbeatMs * 1_000_000,
       flow_control: true,
       mem_storage: true,
@@ -139,20 +172,30 @@ class Follower implements Following {
     // Made anew between the two calls, the bucket would be followed from a sequence of the old one.
     if (Date.parse((await this.#jsm.streams.info(this.#stream)).created) !== epoch) throw new Error('it was made anew just now')
     if (this.#stopped || round !== this.#round) return
-    this.#heardAt = Date.now()
+    this.#heardAt = this.#readAt = Date.now()
     if (anew) {
       this.#epoch = epoch
       this.#last = 0
+      this.#checked = this.of.onlyNew ? state.last_seq : 0
+      this.#handed.clear()
       this.#ready = false
       this.on.anew(epoch)
     }
+    if (anew || second) this.#pass = { upTo: state.last_seq, tries: second && this.#pass ? this.#pass.tries + 1 : 1 }
     pending = info.num_pending
     if (anew && pending === 0) {
       this.#last = state.last_seq
       this.#markReady()
     }
     for (const msg of early) this.#message(msg)
-    if (!anew) this.on.resumed?.()
+    if (!anew && !second) this.on.resumed?.()
+  }
+
+  /** Where a consumer begins. */
+  #from (anew: boolean, second: boolean): { deliver_policy: DeliverPolicy, opt_start_seq?: number } {
+    if (anew && this.of.onlyNew) return { deliver_policy: DeliverPolicy.New }
+    if (anew || (second && this.#checked === 0)) return { deliver_policy: DeliverPolicy.LastPerSubject }
+    return { deliver_policy: DeliverPolicy.StartSequence, opt_start_seq: (second ? this.#checked : this.#last) + 1 }
   }
 
   #message (msg: Msg): void {
@@ -171,9 +214,14 @@ class Follower implements Following {
       return
     }
     consumer.delivered = delivered
-    this.#last = sequence
-    const deleted = isMarker(msg.headers)
-    this.on.entry({ key: msg.subject.slice(this.#start.length), revision: sequence, deleted, text: deleted ? '' : decoder.decode(msg.data) })
+    this.#last = Math.max(this.#last, sequence)
+    this.#readAt = this.#heardAt
+    const key = msg.subject.slice(this.#start.length)
+    if (sequence > (this.#handed.get(key) ?? 0)) {
+      this.#handed.set(key, sequence)
+      const deleted = isMarker(msg.headers)
+      this.on.entry({ key, revision: sequence, deleted, text: deleted ? '' : decoder.decode(msg.data) })
+    }
     if (!this.#ready && pending === 0) this.#markReady()
   }
 
