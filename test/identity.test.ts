@@ -418,3 +418,60 @@ t.test('a token is verified once and then known, until other keys count', async 
   t.equal(gate.cached(tokenAlone(token)), undefined)
   t.not(await gate.principalOf(tokenAlone(token)), principal, 'verified anew')
 })
+
+t.test('what lives goes on while its key may vouch for its role, and a set without keys takes none away', async (t) => {
+  const time = clock()
+  const troubles: string[] = []
+  const file = keyFile(t, jwks({ ed, es }))
+  const people = keyFile(t, jwks({ es: others.es }))
+  const gate = await identity(t, { AUTH_JWKS: file.path, OPERATOR_JWKS: people.path }, { now: time.now, trouble: (x) => troubles.push(x) })
+  const proved = async (token: string) => await gate.principalOf(tokenAlone(token))
+  const [byEd, byEs, alice] = [await proved(svid(ed, 'module/m1')), await proved(svid(es, 'module/m1')), await proved(svid(others.es, 'operator/alice'))]
+  const living = async () => {
+    await gate.refresh()
+    return [byEd, byEs, alice].map((one) => gate.lives(one))
+  }
+  t.same(await living(), [true, true, true])
+  t.notOk(byEd.keys.includes(ed.kid))
+  t.notSame(byEd.keys, byEs.keys)
+
+  for (const text of [{ keys: [] }, { keys: [{ kty: 'oct', k: 'AAAA' }] }, '{']) {
+    file.write(text)
+    t.same(await living(), [true, true, true])
+  }
+  t.match(troubles, [/holds no key that is taken/, /is no JSON$/])
+
+  file.write({ keys: [{ ...es.jwk, kid: 'another' }, { ...ed.jwk, kid: undefined }] })
+  t.same(await living(), [true, true, true], 'the same keys under other ids')
+  t.equal(await who(gate, svid(ed, 'module/m1')), 'unauthenticated', 'though a token that names the old id is none any more')
+  file.write(jwks({ ed, theirs: others.es }))
+  people.write(jwks({ mine: es }))
+  t.same(await living(), [true, false, false], 'a key in the other set vouches for other roles')
+})
+
+t.test('a connection that lives has a URL read every 10 minutes and no oftener, and a file looked at each time', async (t) => {
+  const time = clock()
+  const server = await keyServer(t, json(jwks({ ed })))
+  const gate = await identity(t, { AUTH_JWKS: server.url }, { now: time.now })
+  const token = svid(ed, 'module/m1', { exp: nowS() + 86_400 })
+  const principal = await gate.principalOf(tokenAlone(token))
+  server.answer = json(jwks({ es }))
+  for (; time.ms < Date.now() + limits.jwksRefreshMs - 2000; time.ms += limits.beatMs) await gate.refresh()
+  t.equal(server.asked, 1)
+  t.ok(gate.lives(principal))
+  time.ms += 5000
+  await gate.refresh()
+  t.equal(server.asked, 2)
+  t.notOk(gate.lives(principal))
+  server.answer = (_, response) => { response.statusCode = 500; response.end() }
+  time.ms += limits.jwksRefreshMs
+  for (const until = time.ms + limits.jwksCooldownMs - 1; time.ms < until; time.ms += limits.beatMs) await gate.refresh()
+  t.equal(server.asked, 3, 'one that fails is not asked at each beat')
+
+  const file = keyFile(t, jwks({ ed }))
+  const local = await identity(t, { AUTH_JWKS: file.path }, { now: time.now })
+  const same = await local.principalOf(tokenAlone(token))
+  file.write(jwks({ es }))
+  await local.refresh()
+  t.notOk(local.lives(same), 'however short ago it was looked at')
+})
