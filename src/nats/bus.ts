@@ -40,12 +40,19 @@ export class Bus {
       } catch { return }
       if (this.#stopping.signal.aborted) return this.#client.close()
       this.#up(this.#client)
-      for await (const status of this.#client.status()) {
-        if (status.type === Events.Disconnect) this.#down()
-        else if (status.type === Events.Reconnect) this.#up(this.#client)
-        else if (status.type === Events.Error) this.#refused(status)
-      }
+      void this.#hear(this.#client)
+      // The library's status goes silent where a client closes for good, and does not end.
+      await this.#client.closed()
       this.#down()
+    }
+  }
+
+  async #hear (client: NatsConnection): Promise<void> {
+    for await (const status of client.status()) {
+      if (client !== this.#client) return
+      if (status.type === Events.Disconnect) this.#down()
+      else if (status.type === Events.Reconnect) this.#up(client)
+      else if (status.type === Events.Error) this.#refused(status)
     }
   }
 

@@ -119,7 +119,8 @@ class Follower implements Following {
     this.#restarting = true
     for (let second = again, more = true; more; second = false, more = this.#again) {
       this.#again = false
-      if (this.#stopped) break
+      // On a connection that closed for good nothing is followed any more: whoever holds it starts anew on the next one.
+      if (this.#stopped || this.nc.isClosed()) break
       try {
         await this.#begin(second)
         this.#said = ''

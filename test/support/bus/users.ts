@@ -32,10 +32,10 @@ export class Users {
 
   of (who: Who): User { return this.#users.get(who) as User }
 
-  /** The `authorization` block; `changed` gives some of them the rights of another role. */
-  conf (changed: Partial<Record<Role, Role>> = {}): string {
+  /** The `authorization` block; `changed` gives some of them the rights of another role, and who is `gone` is not in it. */
+  conf (changed: Partial<Record<Role, Role>> = {}, gone: Role[] = []): string {
     const rights = (role: Role, user: string) => rightsOf(changed[role] ?? role, { user, prefix: 'mesh_', node: 'node-a', server: 's1' })
-    const lines = [...this.#users].map(([who, { key }]) => who === 'root' ? confUser(key) : confUser(key, rights(who, key)))
+    const lines = [...this.#users].filter(([who]) => !gone.includes(who as Role)).map(([who, { key }]) => who === 'root' ? confUser(key) : confUser(key, rights(who, key)))
     return `authorization { users: [\n${lines.join('\n')}\n] }`
   }
 
