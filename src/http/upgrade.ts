@@ -18,11 +18,12 @@ type Answering = Socket & { _httpMessage?: ServerResponse | null }
 
 /**
  * Node hands a connection over although answers to what was asked on it before may still be due, and a second response on it throws:
- * in a listener that would end the process. So the upgrade waits until they are written; where the connection ends first, for nothing.
+ * in a listener that would end the process. So the upgrade waits until they are written; where its client ends the connection first, for nothing.
  */
 function afterEarlier (socket: Answering, go: () => void): void {
   const earlier = socket._httpMessage
   if (earlier) earlier.once('close', () => afterEarlier(socket, go))
+  else if (socket.readableEnded) socket.destroySoon()
   else if (!socket.destroyed) go()
 }
 
