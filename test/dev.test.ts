@@ -1,16 +1,22 @@
 import t from 'tap'
 import { execFile, type ChildProcess } from 'node:child_process'
 import { once } from 'node:events'
-import { readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs'
+import { readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { promisify } from 'node:util'
 import { nkeyAuthenticator } from 'nats'
-import { fromSeed } from 'nkeys.js'
+import { createUser, fromSeed } from 'nkeys.js'
 import { main } from '../src/commands/main.js'
+import { confUser } from '../src/agents/user-list.js'
 import { EnvironmentSchema, loadConfig } from '../src/config.js'
+import { writeBusFiles } from '../src/dev/bus-server.js'
+import { giveUsers } from '../src/dev/bus-users.js'
 import { prepare } from '../src/dev/dev.js'
 import { readable } from '../src/dev/log-lines.js'
+import { findNatsServer } from '../src/dev/nats-binary.js'
+import { provisionerSeedFile, seedFile } from '../src/dev/seeds.js'
 import { welcome } from '../src/dev/welcome.js'
+import { rightsOf, type Role } from '../src/nats/rights.js'
 import { client } from './support/bus/client.js'
 import { assertBuilt } from './support/gateway.js'
 import { end, freePort, HOST, projectRoot, start, temporaryFolder } from './support/machine.js'
@@ -48,7 +54,7 @@ t.test('the command line: help, version, and one line with exit code 2 or 1 for 
   const { version } = JSON.parse(readFileSync(join(projectRoot, 'package.json'), 'utf8')) as { version: string }
   t.same(await cli(['--version']), { code: 0, stdout: `${version}\n`, stderr: '' })
   const help = await cli(['--help'])
-  for (const command of ['dev', 'serve', 'provisioner', 'broker', 'token', 'apply', 'credential']) t.match(help.stdout, `  ${command} `)
+  for (const command of ['dev', 'serve', 'provisioner', 'broker', 'token', 'apply', 'credential', 'rights']) t.match(help.stdout, `  ${command} `)
   t.match(await cli(['token', '--help']), { code: 0, stdout: /--ttl/ })
   t.same(await cli(['token', '--frobnicate']), { code: 2, stdout: '', stderr: "mesh-gateway: token: Unknown option '--frobnicate'\n" })
   t.match(await cli(['provisioner'], { MESH_NODE: '' }), { code: 1, stdout: '', stderr: /^mesh-gateway: MESH_NODE is not set[^\n]*\n$/ })
@@ -180,7 +186,7 @@ t.test('dev: all that is printed works, what is started ends, and nothing else d
   const env = await surroundingsOf(t)
   const first = await dev(t, env)
   t.ok(first.group.length >= 7, 'bus and its guard, three provisioners, the broker agent, the gateway')
-  for (const file of ['signing-key.json', 'operator.nk', 'nodes/node-a.curve', 'nodes/node-c.curve']) {
+  for (const file of ['signing-key.json', 'operator.nk', 'nodes/node-a.curve', 'nodes/node-c.curve', 'inventory.nk', 'nodes/node-b.provisioner.nk']) {
     t.equal(statSync(join(env.DATA_DIR, file)).mode & 0o777, 0o600, file)
   }
   const lines = first.output.split('\n').filter((line) => line.startsWith('  curl ') && !line.includes('-sN'))
@@ -190,6 +196,17 @@ t.test('dev: all that is printed works, what is started ends, and nothing else d
     answers.push(JSON.parse(stdout))
   }
   t.match(answers, [9090, { kind: 'config', keys: ['currency', 'port', 'retry'] }, { outcome: /current|composed|taken-in/, module: 'billing' }])
+
+  // Whoever is on the bus has the rights of its role and no others; each provisioner is a user of its own.
+  const users = readFileSync(join(env.DATA_DIR, 'bus', 'users.conf'), 'utf8')
+  const places: Array<[string, Role, string]> = [
+    ['gateway.nk', 'take-in', 'node-a'], ['broker.nk', 'broker', ''], ['builder.nk', 'builder', ''], ['indexer.nk', 'indexer', ''], ['inventory.nk', 'operator', ''],
+    ...['node-a', 'node-b', 'node-c'].map((node): [string, Role, string] => [`nodes/${node}.provisioner.nk`, 'provisioner', node])
+  ]
+  for (const [file, role, node] of places) {
+    const user = fromSeed(readFileSync(join(env.DATA_DIR, file)).subarray(0, 58)).getPublicKey()
+    t.ok(users.includes(confUser(user, rightsOf(role, { user, prefix: 'mesh_', node, server: 'node-c' }))), file)
+  }
 
   // The module's credential is unsealed, and is on the bus with its permissions.
   const { stdout: seed } = await cli(['credential', 'billing'], env)
@@ -229,6 +246,39 @@ t.test('dev: all that is printed works, what is started ends, and nothing else d
   t.notMatch(second.output, 'the sample mesh was applied')
   await end(second.child, 'SIGKILL')
   t.same(await leftOf(second.group), [], 'nothing is left behind')
+})
+
+t.test('a data folder of an earlier version: its operator and the users of modules stay, the others get the rights of their roles', async (t) => {
+  const dataDir = temporaryFolder(t, 'dev')
+  const server = { program: findNatsServer() ?? '', port: await freePort(), monitorPort: await freePort() }
+  const { broker } = await writeBusFiles(dataDir, server)
+  const key = (file: string) => fromSeed(readFileSync(file).subarray(0, 58)).getPublicKey()
+  const operator = key(seedFile(dataDir, 'operator'))
+  const [provisioner, module] = [createUser().getPublicKey(), createUser()]
+  const fixed = `  # operator\n  { nkey: "${operator}" }\n  # provisioner\n  { nkey: "${provisioner}" }\n`
+  writeFileSync(broker.BROKER_FIXED_USERS, fixed)
+  writeFileSync(broker.BROKER_USERS, `users: [\n${fixed.trim()}\n  { nkey: "${module.getPublicKey()}" }\n]\n`)
+
+  await writeBusFiles(dataDir, server)
+  start(t, server.program, ['-c', broker.BROKER_CONFIG], { stdio: 'ignore' })
+  const url = `nats://${HOST}:${server.port}`
+  const as = (seed: Uint8Array) => client(t, url, { authenticator: nkeyAuthenticator(seed), waitOnFirstConnect: true, reconnect: false })
+  const [before, moduleBefore] = [await client(t, url, { authenticator: nkeyAuthenticator(readFileSync(seedFile(dataDir, 'operator')).subarray(0, 58)), waitOnFirstConnect: true }), await as(module.getSeed())]
+  await giveUsers(dataDir, broker, { prefix: 'mesh_', node: 'node-a', nodes: ['node-a'], server: 's1' })
+  await Promise.all([before.flush(), moduleBefore.flush()])
+  const list = readFileSync(broker.BROKER_USERS, 'utf8')
+  t.notMatch(list, provisioner)
+  for (const one of [operator, module.getPublicKey(), key(provisionerSeedFile(dataDir, 'node-a')), key(seedFile(dataDir, 'gateway'))]) t.match(list, `nkey: "${one}"`)
+  await (await as(readFileSync(provisionerSeedFile(dataDir, 'node-a')).subarray(0, 58))).close()
+
+  // The next start finds all as it is; a list that knows another operator is begun anew.
+  await writeBusFiles(dataDir, server)
+  t.equal(readFileSync(broker.BROKER_USERS, 'utf8'), list)
+  rmSync(seedFile(dataDir, 'operator'))
+  await writeBusFiles(dataDir, server)
+  t.match(readFileSync(broker.BROKER_USERS, 'utf8'), key(seedFile(dataDir, 'operator')))
+  t.notMatch(readFileSync(broker.BROKER_USERS, 'utf8'), operator)
+  await Promise.all([before.close(), moduleBefore.close()])
 })
 
 t.test('dev that is ended while it starts, or whose part fails, leaves nothing behind', async (t) => {
