@@ -100,6 +100,7 @@ t.test('over TLS', async (t) => {
   const shortLived = of('module/m1', { notAfter: agedAt })
   const aging = await keptAlive(t, port, shows(shortLived))
   const agingWatch = await ws(t, port, { tls: shows(shortLived) })
+  const agingToken = await ws(t, port, { token: svid(keys.ed, 'module/m1', { exp: agedAt / 1000 }) })
   t.equal(await aging.get(), 200)
 
   await t.test('T and W rows hold as they do without', async (t) => {
@@ -210,9 +211,12 @@ t.test('over TLS', async (t) => {
     }
   })
 
-  await t.test('a certificate ends on the connection that it opened', async (t) => {
-    t.ok(await agingWatch.untilClosed(10_000))
-    t.equal(agingWatch.closeCode, 4401)
+  await t.test('T3: a certificate ends on the connection that it opened, as a token does', async (t) => {
+    for (const [what, one] of Object.entries({ agingWatch, agingToken })) {
+      t.match(await one.note('session.expiring', 10_000), { params: { expiresIn: /^[0-3]$/ } }, what)
+      t.ok(await one.untilClosed(10_000), what)
+      t.equal(one.closeCode, 4401, what)
+    }
     t.ok(await until(async () => await aging.get() === 401, 15_000, 100), 'a request on the kept connection is refused, too')
     t.ok(Date.now() >= agedAt + limits.clockLeewayS * 1000, 'but not within the leeway')
   })

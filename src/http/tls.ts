@@ -38,7 +38,10 @@ function pairOf ([cert = '', key = '']: string[]): Pair {
 
 function authoritiesOf ([pem = '']: string[]): { pem: string, roots: X509Certificate[] } {
   try {
-    return { pem, roots: rootsIn(pem) }
+    const roots = rootsIn(pem)
+    // What TLS itself would refuse must not come as far as a server that listens.
+    createSecureContext({ ca: pem })
+    return { pem, roots }
   } catch (error) {
     throw new Error(`TLS_CLIENT_CA ${messageOf(error)}`)
   }
