@@ -11,6 +11,7 @@ import { fromPublic } from 'nkeys.js'
 import t from 'tap'
 import { startBroker } from '../src/agents/broker.js'
 import { startProvisioner } from '../src/agents/provisioner.js'
+import { standingService } from '../src/agents/service.js'
 import { confUser } from '../src/agents/user-list.js'
 import { main } from '../src/commands/main.js'
 import { bucketNames } from '../src/core/ports.js'
@@ -285,6 +286,33 @@ t.test('agents serve with their rights, and are seen by who lists services', asy
   root.publish('$SRV.PING', '', { reply: '$KV.mesh_settings.app' })
   await eventually('the refusal', () => /Publish Violation.*\$KV\.mesh_settings\.app/.test(server.log))
   t.equal(await buckets.get('settings', 'app'), undefined)
+  await root.close()
+})
+
+t.test('whoever has not the rights of its role tries on, and says so once', async (t) => {
+  const users = new Users(t)
+  // Both may do nothing of what they are there for.
+  const server = await natsServer(t, { config: users.conf({ gateway: 'builder', broker: 'gateway' }) })
+  const root = await users.connect(t, server.url, 'root')
+  await mesh(root)
+  const gateway = await startGateway(t, { natsUrl: server.url, env: { NATS_NKEY_SEED_FILE: users.of('gateway').seedFile } })
+  const said: string[] = []
+  const note = (_: object, message: string) => { said.push(message) }
+  const agent = standingService(await users.connect(t, server.url, 'broker'), { debug () {}, info: note, warn: note, error: note }, {
+    name: 'mesh-broker', description: '', metadata: {}, queue: 'q', endpoints: { applied: { subject: 'mesh.broker.s1.applied', answer () {} } }
+  })
+  atEnd(t, () => agent.stop())
+  const refused = (subject: string) => server.log.split('\n').filter((line) => line.includes('Violation') && line.includes(subject)).length
+  await eventually('a few tries', () => refused('.changed') > 3 && refused('mesh.broker.s1.applied') > 2, 15_000)
+  t.equal(gateway.logged(/changes are not heard/).length, 1)
+  t.same(said, ['the service on the bus ended; starting it again'])
+
+  // The rights come while the connections stay.
+  server.configure(users.conf())
+  await server.reload()
+  await gateway.ready()
+  await agent.ready
+  t.same(said.slice(1), ['answering'])
   await root.close()
 })
 

@@ -35,6 +35,7 @@ export function standingService (nc: NatsConnection, log: Log, { endpoints, up, 
   const stopping = new AbortController()
   const { signal } = stopping
   let service: Service | undefined
+  let said = ''
   let answers = (): void => {}
   const ready = new Promise<void>((resolve) => { answers = resolve })
 
@@ -46,9 +47,13 @@ export function standingService (nc: NatsConnection, log: Log, { endpoints, up, 
         service.addEndpoint(name, { subject, handler: (error, message) => { if (!error && isInbox(message.reply)) answer(message) } })
       }
       await nc.flush()
-      up?.()
-      log.info({}, 'answering')
-      answers()
+      // What the bus refused it has said before the flush came back.
+      if (!service.isStopped) {
+        said = ''
+        up?.()
+        log.info({}, 'answering')
+        answers()
+      }
       return (await service.stopped)?.message
     } catch (error) {
       return messageOf(error)
@@ -59,8 +64,9 @@ export function standingService (nc: NatsConnection, log: Log, { endpoints, up, 
     while (!signal.aborted && !nc.isClosed()) {
       const why = await once()
       if (signal.aborted || nc.isClosed()) return
-      // The bus's rights may have been narrowed, and be widened again.
-      log.error({ why }, 'the service on the bus ended; starting it again')
+      // The bus's rights may have been narrowed, and be widened again; what stays the same meanwhile is said once.
+      if (why !== said) log.error({ why }, 'the service on the bus ended; starting it again')
+      said = why ?? ''
       await pause(limits.serviceAgainMs, undefined, { signal }).catch(() => {})
     }
   }

@@ -31,6 +31,8 @@ export class Ear {
   #pause: NodeJS.Timeout | undefined
   #pauseMs: number = limits.reconnectMs
   #odd = 0
+  /** Why changes are not heard, as it was said last: each try would say it again. */
+  #said = ''
 
   constructor (private readonly node: string, private readonly view: Hearing, private readonly log: Log) {}
 
@@ -76,6 +78,7 @@ export class Ear {
     } catch { return } // the connection went; the next `up` confirms
     if (sub !== this.#sub || sub.isClosed()) return
     this.#pauseMs = limits.reconnectMs
+    this.#said = ''
     this.view.hears(true)
   }
 
@@ -86,7 +89,8 @@ export class Ear {
     this.view.hears(false)
     const nc = this.#nc
     if (!nc || nc.isClosed()) return
-    this.log.warn({ why }, 'changes are no longer heard; subscribing again')
+    if (why !== this.#said) this.log.warn({ why }, 'changes are not heard; subscribing again')
+    this.#said = why
     this.#pause = setTimeout(() => this.#subscribe(nc), this.#pauseMs)
     this.#pauseMs = Math.min(2 * this.#pauseMs, limits.reaskLongestMs)
   }
