@@ -1,6 +1,8 @@
 /** How a process proves to the bus who it is, and the bus to it: TLS, nkeys and credentials files, and each of them exchanged while it runs. */
+import { execFile } from 'node:child_process'
 import { renameSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
+import { promisify } from 'node:util'
 import { credsAuthenticator, type NatsConnection } from 'nats'
 import t from 'tap'
 import { loadConfig, type Environment } from '../src/config.js'
@@ -18,7 +20,9 @@ import { atEnd, type Owner } from './support/owner.js'
 import { eventually, within } from './support/until.js'
 import { authority, certificate, serverCertificate, type Certificate } from './support/wire/certificates.js'
 import { http } from './support/wire/http.js'
-import { svid } from './support/wire/signing.js'
+import { jwks, signers, svid } from './support/wire/signing.js'
+
+const run = promisify(execFile)
 
 /** A connection as a gateway or an agent makes it. */
 async function reach (t: Owner, env: Partial<Record<keyof Environment, string>>): Promise<NatsConnection> {
@@ -100,12 +104,21 @@ t.test('a user\'s inboxes bear its key, and a file that holds no user is said to
   t.match(newInbox(anybody), /^_INBOX\.[\w-]{22}$/)
   await anybody.close()
 
-  const file = join(temporaryFolder(t), 'file')
+  const folder = temporaryFolder(t)
+  const [file, jwksFile] = [join(folder, 'file'), join(folder, 'jwks.json')]
+  writeFileSync(jwksFile, JSON.stringify(jwks(signers())))
   const wrong: Array<[string, string]> = [['', 'nothing'], [seed.slice(0, -4), 'cut off'], [key, 'a public key'], ['SAAO5WD3VMSIPWXRMNVA2QRUVXVDGFMNHPPIXEYC2J5QCV5MPLLOHPKYLU', 'an account']]
   for (const [text, what] of wrong) {
     writeFileSync(file, text)
     t.throws(() => busUser({ NATS_NKEY_SEED_FILE: file }), { name: 'ConfigError', message: /^NATS_NKEY_SEED_FILE is ".*", but that file holds no user's seed: expected/ }, what)
     t.throws(() => busUser({ NATS_CREDS: file }), { name: 'ConfigError', message: /^NATS_CREDS is ".*", but that file holds no user's JWT: expected/ }, what)
+  }
+  // A process ends at once, with that one line.
+  for (const command of ['serve', 'provisioner']) {
+    const env = { ...process.env, NATS_URL: open.url, NATS_NKEY_SEED_FILE: file, MESH_NODE: 'node-a', AUTH_JWKS: jwksFile }
+    const { code, stderr } = await run(process.execPath, ['dist/src/cli.js', command], { cwd: projectRoot, env }).then(() => ({ code: 0, stderr: '' }), (error) => error)
+    t.equal(code, 1)
+    t.match(stderr, /^mesh-gateway: NATS_NKEY_SEED_FILE is "[^\n]*, but that file holds no user's seed[^\n]*\n$/, command)
   }
   writeFileSync(file, seed)
   const user = busUser({ NATS_NKEY_SEED_FILE: file })

@@ -6,6 +6,7 @@ import type { Environment } from '../config.js'
 import { limits } from '../core/limits.js'
 import { createLog } from '../log.js'
 import { connectBus, type Log } from '../nats/connection.js'
+import { busUser } from '../nats/user.js'
 import { withBus } from './bus.js'
 import { onSignal, tellReady } from './life.js'
 
@@ -16,6 +17,9 @@ type About = { part: string } & Record<string, string>
  * connection that closed for good, as where the credentials became another user's, is followed by a new one.
  */
 export async function runAgent (config: Environment, about: About, start: (nc: NatsConnection, log: Log) => Agent): Promise<void> {
+  const reached = withBus(config)
+  // A file that holds no credentials is a mistake now, and may be mended later.
+  busUser(reached)
   const log = createLog({ level: config.LOG_LEVEL, base: about })
   const running: { nc?: NatsConnection, agent?: Agent } = {}
   let stopping = false
@@ -30,7 +34,7 @@ export async function runAgent (config: Environment, about: About, start: (nc: N
     log.info({}, 'stopped')
   })
   for (;;) {
-    const nc = running.nc = await connectBus(withBus(config), Object.values(about).join(' '), { log })
+    const nc = running.nc = await connectBus(reached, Object.values(about).join(' '), { log })
     const agent = running.agent = start(nc, log)
     void agent.ready.then(tellReady)
     const error = await nc.closed()

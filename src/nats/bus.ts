@@ -3,6 +3,7 @@ import { Events, type NatsConnection, type Status } from 'nats'
 import type { Environment } from '../config.js'
 import { limits } from '../core/limits.js'
 import { connectBus, type Log } from './connection.js'
+import { busUser } from './user.js'
 
 export interface BusListener {
   /** The bus is there. `connection` differs from the one before only where the client had closed for good. */
@@ -18,7 +19,10 @@ export class Bus {
   #client: NatsConnection | undefined
   readonly #said = new Set<string>()
 
-  constructor (private readonly config: Environment, private readonly name: string, private readonly log: Log) {}
+  /** Throws a ConfigError where a file of credentials holds none: at the start that is a mistake, and later one that may be mended. */
+  constructor (private readonly config: Environment, private readonly name: string, private readonly log: Log) {
+    busUser(config)
+  }
 
   listen (listener: BusListener): void {
     this.#listeners.add(listener)
