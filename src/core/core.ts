@@ -1,4 +1,6 @@
 import type { TakeIns } from './take-in/take-ins.js'
+import type { SettingsDesk } from './settings/settings.js'
+import type { MeshState } from './state/mesh-state.js'
 import type { View } from './provision/view.js'
 
 /** What is there and what is missing, for `/readyz`; each `false` has its sentence. */
@@ -15,5 +17,7 @@ export interface Health {
 export interface Core {
   view: View
   takeIns: TakeIns
+  state: MeshState
+  settings: SettingsDesk
   health (): Health
 }

@@ -1,5 +1,5 @@
 /** Documents of the buckets: read once, in one way, with one clear sentence where one does not fit. */
-import { TypeRegistry, type Static, type TSchema } from '@sinclair/typebox'
+import { FormatRegistry, TypeRegistry, type Static, type TSchema } from '@sinclair/typebox'
 import { Value } from '@sinclair/typebox/value'
 import stringify from 'safe-stable-stringify'
 import { BadDocument } from './errors.js'
@@ -86,6 +86,9 @@ export function parseJson (what: string, text: string): unknown {
 
 // A schema of `OneOf` is "unsafe" to TypeBox, which checks such a one by a rule of ours or throws.
 TypeRegistry.Set<{ enum: unknown[] }>('Unsafe', (schema, value) => schema.enum.includes(value))
+
+// The one format that our schemas name; TypeBox knows none by itself.
+FormatRegistry.Set('date-time', (text) => /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+-]\d\d:\d\d)$/.test(text) && !Number.isNaN(Date.parse(text)))
 
 /** Checks a parsed value against a schema; throws BadDocument that names the first member which does not fit. */
 export function fitting<S extends TSchema> (what: string, schema: S, value: unknown): Static<S> {

@@ -4,6 +4,7 @@
 import type { Kind, ValueName } from './names.js'
 import type { Revision } from './revision.js'
 import type { Credential } from '../schemas/composition.js'
+import type { Picture } from './state/picture.js'
 
 /** A provisioner's reply to one ask: the value's bytes as they came, or why it is refused. */
 export type Answer =
@@ -52,6 +53,14 @@ export interface Store {
   write (bucket: BucketName, key: string, text: string, previous: number): Promise<number>
   /** Removes the key with its history, under the same condition. */
   purge (bucket: BucketName, key: string, previous: number): Promise<number>
+}
+
+/** What is read of the buckets for those who look at the mesh's state; never for a take-in. */
+export interface Overview {
+  /** What the buckets hold, as of a moment ago. Rejects with `unavailable` while that is not known. */
+  picture (): Promise<Picture>
+  /** What was written under a key, as long as the bucket keeps it, the oldest first, from the stream's leader. */
+  history (bucket: BucketName, key: string): Promise<Entry[]>
 }
 
 /** The broker agents beside the seat's servers (DESIGN section 4). */

@@ -10,10 +10,10 @@ export const descriptionYaml = (app: FastifyInstance): string => stringify(app.s
 
 interface Described { paths?: Record<string, Record<string, { requestBody?: { required?: boolean } }>> }
 
-/** No body is the same as an empty object on every route that takes one, which a schema of the body cannot say. */
+/** No body is the same as an empty object where one is taken, which a schema of the body cannot say; a PUT's is the value itself. */
 function bodiesAreOptional<T> (document: T): T {
   for (const path of Object.values((document as Described).paths ?? {})) {
-    for (const { requestBody } of Object.values(path)) if (requestBody) requestBody.required = false
+    for (const [method, { requestBody }] of Object.entries(path)) if (requestBody) requestBody.required = method === 'put'
   }
   return document
 }
@@ -35,6 +35,8 @@ export default fp(async (app: FastifyInstance) => {
       tags: [
         { name: 'provision', description: "A module's own values" },
         { name: 'take-in', description: "Taking a module's new build in" },
+        { name: 'state', description: 'Where each module stands on each node, and why' },
+        { name: 'settings', description: "Operators' settings of a module's config" },
         { name: 'operations', description: 'Health and description of this gateway' }
       ],
       components: {

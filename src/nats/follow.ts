@@ -33,6 +33,8 @@ export interface FollowedKeys {
   filter: string
   /** Hands what is written from now on alone; `ready` says that this has begun. */
   onlyNew?: boolean
+  /** Hands keys without their texts: what matters is that they are there. */
+  keysOnly?: boolean
 }
 
 export interface Following { stop (): Promise<void> }
@@ -162,6 +164,7 @@ class Follower implements Following {
       filter_subject: this.#start + this.of.filter,
       ack_policy: AckPolicy.None,
       ...this.#from(anew, second),
+      ...(this.of.keysOnly ? { headers_only: true } : {}),
       idle_heartbeat: limits.heartbeatMs * 1_000_000,
       flow_control: true,
       mem_storage: true,
@@ -189,7 +192,7 @@ class Follower implements Following {
       this.#markReady()
     }
     for (const msg of early) this.#message(msg)
-    if (!anew && !second) this.on.resumed?.()
+    if (!anew && (!second || this.#said !== '')) this.on.resumed?.()
   }
 
   /** Where a consumer begins. */

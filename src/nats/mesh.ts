@@ -7,6 +7,8 @@ import { MeshError, messageOf } from '../core/errors.js'
 import { limits } from '../core/limits.js'
 import type { BucketName, Store } from '../core/ports.js'
 import { View } from '../core/provision/view.js'
+import { SettingsDesk } from '../core/settings/settings.js'
+import { MeshState } from '../core/state/mesh-state.js'
 import { OwnWrites } from '../core/take-in/own-writes.js'
 import { TakeIns } from '../core/take-in/take-ins.js'
 import { Asker } from './asker.js'
@@ -17,6 +19,8 @@ import type { Log } from './connection.js'
 import { makeCredential } from './credentials.js'
 import type { Following } from './follow.js'
 import { Ear } from './hearing.js'
+import { readHistory } from './history.js'
+import { Mirror } from './mirror.js'
 import { ProvisionerClient } from './provisioner-client.js'
 import { wakeOnKeys } from './wake-watch.js'
 
@@ -25,6 +29,9 @@ const sleep = async (ms: number): Promise<void> => { await pause(ms) }
 export class Mesh implements Core {
   readonly view: View
   readonly takeIns: TakeIns
+  readonly state: MeshState
+  readonly settings: SettingsDesk
+  readonly #mirror: Mirror
   readonly #bus: Bus
   readonly #ear: Ear
   readonly #own = new OwnWrites()
@@ -58,11 +65,12 @@ export class Mesh implements Core {
       rewound: ({ module, kind }) => log.warn({ module, kind }, 'the compositions were rewound: an older answer that stands is handed')
     })
     this.#ear = new Ear(node, this.view, log)
+    const patience = { now: Date.now, random: Math.random, pause: sleep }
     this.takeIns = new TakeIns({
       store: () => this.#reachable(),
       brokers: new NatsBrokers(() => this.#bus.connection ? this.#brokerAsker : undefined, sleep),
       makeCredential,
-      patience: { now: Date.now, random: Math.random, pause: sleep },
+      patience,
       ended: (result, failed, by) => {
         const { module, outcome, said, composed, steps } = result
         const ms = steps.reduce((sum, step) => sum + step.ms, 0)
@@ -70,6 +78,18 @@ export class Mesh implements Core {
         else log.info({ module, by, outcome, composed, ms }, `take-in: ${said}`)
       },
       trouble: (module, error) => log.error({ module, why: messageOf(error) }, 'take-in')
+    })
+    this.settings = new SettingsDesk({ store: () => this.#reachable(), takeIns: this.takeIns, patience })
+    this.#mirror = new Mirror(config.MESH_PREFIX, log)
+    this.state = new MeshState({
+      picture: async () => {
+        this.#reachable()
+        return this.#mirror.picture()
+      },
+      history: async (bucket, key) => {
+        this.#reachable()
+        return readHistory(this.#bus.connection as NatsConnection, config.MESH_PREFIX, bucket, key)
+      }
     })
   }
 
@@ -83,7 +103,7 @@ export class Mesh implements Core {
   async stop (): Promise<void> {
     this.#stopped = true
     clearTimeout(this.#looking)
-    const ended = Promise.allSettled([this.takeIns.stop(), this.#waking?.stop()])
+    const ended = Promise.allSettled([this.takeIns.stop(), this.#waking?.stop(), this.#mirror.stop()])
     // What is left is what a crash leaves: the next run goes on from there.
     await Promise.race([ended, pause(this.config.DRAIN_MS / 2)])
     this.#ear.stop()
@@ -112,6 +132,7 @@ export class Mesh implements Core {
       this.#waking = undefined
     }
     this.#ear.up(nc)
+    this.#mirror.up(nc)
     this.#refused = undefined
     void this.#lookAtBuckets()
   }
@@ -120,6 +141,7 @@ export class Mesh implements Core {
     this.#asker?.fail()
     this.#brokerAsker?.fail()
     this.#ear.down()
+    this.#mirror.down()
   }
 
   /** The buckets, or why nothing can be taken in now. */

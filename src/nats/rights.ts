@@ -92,6 +92,10 @@ const makers: Record<Role, Make> = {
       ...bucket('inventory').follow('*.*'),
       ...bucket('settings').follow('*'),
       ...bucket('inventory').write('module.*'),
+      // For the state alone, which is read from a copy in memory.
+      ...bucket('compositions').follow('*.*'),
+      ...bucket('grants').follow('*.*'),
+      ...bucket('takeins').follow('*'),
       // An operator's setting over HTTP.
       ...bucket('settings').write('*'),
       ...bucket('compositions').write('*.*'),
