@@ -122,6 +122,15 @@ t.test('over TLS', async (t) => {
     const plain = connectPlain(t, port)
     plain.write('GET / HTTP/1.1\r\nHost: x\r\n\r\n')
     await once(plain, 'close')
+    // Records that are cut, too long, of no type, or no greeting; and one who goes in the middle of it.
+    for (const hex of ['1603010005', '16030100050100000100', '160301ffff', 'ff', '150301000202', '80', '00'.repeat(600), '16030300040e000000']) {
+      const garbled = connectPlain(t, port)
+      garbled.end(Buffer.from(hex, 'hex'))
+      await once(garbled, 'close')
+    }
+    const gone = connectPlain(t, port)
+    gone.write(Buffer.from('1603010200010001fc0303', 'hex'), () => gone.resetAndDestroy())
+    await once(gone, 'close')
     t.equal((await http(port, 'GET', target, { token: m1 })).status, 200, 'and goes on after one who spoke plainly')
     const page = await ws(t, port, { token: m1, headers: { Origin: `https://localhost:${port}` } })
     t.equal(page.status, 101, 'its own origin is https')
@@ -132,6 +141,7 @@ t.test('over TLS', async (t) => {
     t.equal(await statusOf(gateway, of('module/m1')), 200)
     t.equal(await statusOf(gateway, of('module/m1', {}, between)), 200, 'by way of an authority between')
     t.equal(await statusOf(gateway, of('module/m1', { dns: ['m1.example', 'x, URI:spiffe://mesh.local/module/m2'], ip: [[10, 0, 0, 1]] })), 200, 'names of other kinds are not looked at')
+    t.equal(await statusOf(gateway, of('module/m1', { notAfter: Date.UTC(9999, 11, 31, 23, 59, 59) })), 200, 'until the end of what can be written')
     t.equal(await statusOf(gateway, of('operator/alice')), 403)
     const plan = async (who: string) => (await http(port, 'GET', '/modules/m1/take-in', { tls: shows(of(who)) })).status
     t.equal(await plan('operator/alice'), 200)
@@ -162,7 +172,15 @@ t.test('over TLS', async (t) => {
       'of another trust domain': certificate({ uri: [spiffe('module/m1', 'other.example')] }, root),
       'with a path that is none': of('node/m1'),
       'with a name that is none': of('module/M1'),
-      'with a comma in its URI': certificate({ uri: ['spiffe://mesh.local/module/m1, DNS:x'] }, root)
+      'with a comma in its URI': certificate({ uri: ['spiffe://mesh.local/module/m1, DNS:x'] }, root),
+      'with a NUL in its URI': certificate({ uri: ['spiffe://mesh.local/module/m1\0'] }, root),
+      'with a NUL and more': certificate({ uri: ['spiffe://mesh.local/module/m1\0.example'] }, root),
+      'with an escape in its URI': certificate({ uri: ['spiffe://mesh.local/module/%6d1'] }, root),
+      'with quotes in its URI': certificate({ uri: ['"spiffe://mesh.local/module/m1"'] }, root),
+      'with an endless URI': certificate({ uri: [spiffe(`module/${'m'.repeat(20_000)}`)] }, root),
+      'with an empty URI': certificate({ uri: [''] }, root),
+      'with a thousand URIs': certificate({ uri: Array(1000).fill(spiffe('module/m1')) }, root),
+      'with a URI that is no text': certificate({ uri: [Buffer.from([0xff, 0xfe, 0x80]).toString('latin1')] }, root)
     }
     const { body } = await http(port, 'GET', target)
     for (const [name, client] of Object.entries(bad)) {
@@ -310,7 +328,7 @@ t.test('over TLS', async (t) => {
 })
 
 function connectPlain (t: Owner, port: number) {
-  const socket = connectNet(port, HOST)
+  const socket = connectNet(port, HOST).resume()
   atEnd(t, () => socket.destroy())
   socket.on('error', () => { /* close follows */ })
   return socket
