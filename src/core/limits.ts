@@ -166,6 +166,8 @@ export const limits = {
   bucketsLookMs: 5000,
   /** Delete markers that are remembered, so that a listing does not read them again: some years of builds of many modules. */
   markersKnown: 10_000,
+  /** Listings whose keys are remembered, so that they are read beside their names: two for each module of a large mesh. */
+  listingsKnown: 1000,
   /** Reads of a bucket in flight. */
   readsInFlight: 64,
   /** Every JetStream call: a server that hangs must not hang a step. */

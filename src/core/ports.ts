@@ -39,6 +39,9 @@ export type BucketName = typeof bucketNames[number]
 /** One key of a bucket as its leader has it. A delete or purge marker has `deleted` and an empty text. */
 export interface Entry { key: string, revision: number, deleted: boolean, text: string }
 
+/** Keys of a bucket by name, markers among them, and the creation time of the bucket they were read from, in ms. */
+export interface Listing extends Map<string, Entry> { epoch: number }
+
 /**
  * The buckets, read from the stream's leader and written by compare-and-set. Every call rejects with Transient where it
  * may go better in a moment.
@@ -47,8 +50,8 @@ export interface Store {
   /** Creation time of a bucket in ms. */
   epoch (bucket: BucketName): Promise<number>
   read (bucket: BucketName, key: string): Promise<Entry | undefined>
-  /** All keys that a filter of tokens and `*` matches, by key; markers among them. */
-  readAll (bucket: BucketName, filter: string): Promise<Map<string, Entry>>
+  /** All keys that a filter of tokens and `*` matches. */
+  readAll (bucket: BucketName, filter: string): Promise<Listing>
   /** Writes where the key's last revision is still `previous` (0: never written); rejects with Conflict where it is not. */
   write (bucket: BucketName, key: string, text: string, previous: number): Promise<number>
   /** Removes the key with its history, under the same condition. */

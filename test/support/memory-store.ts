@@ -1,6 +1,6 @@
 /** Buckets in memory: the second implementation of core's Store, for tests that need no bus. */
 import { Conflict } from '../../src/core/errors.js'
-import type { BucketName, Entry, Store } from '../../src/core/ports.js'
+import type { BucketName, Entry, Listing, Store } from '../../src/core/ports.js'
 
 /** A write as it comes in: `previous` is the revision the writer expects. */
 export interface Writing { bucket: BucketName, key: string, text: string, deleted: boolean, previous: number }
@@ -47,12 +47,12 @@ export class MemoryStore implements Store {
     return this.#of(bucket).keys.get(key)?.at(-1)
   }
 
-  async readAll (bucket: BucketName, filter: string): Promise<Map<string, Entry>> {
+  async readAll (bucket: BucketName, filter: string): Promise<Listing> {
     await this.pace?.()
     const keys = [...this.#of(bucket).keys.keys()].filter((key) => matches(filter, key)).sort()
     // As on a bus: first which keys there are, then each by itself.
     const found = await Promise.all(keys.map((key) => this.read(bucket, key)))
-    return new Map(found.flatMap((entry) => entry ? [[entry.key, entry]] : []))
+    return Object.assign(new Map(found.flatMap((entry) => entry ? [[entry.key, entry] as const] : [])), { epoch: this.#of(bucket).epoch })
   }
 
   async write (bucket: BucketName, key: string, text: string, previous: number): Promise<number> {

@@ -8,7 +8,10 @@ import type { Manifest } from '../../schemas/manifest.js'
 import { each } from './each.js'
 import type { Inventory } from './inventory.js'
 
-/** The ring of bindings that this module closed, as a chain of names; undefined where it closed none. Throws BadDocument where the walk has no end in sight. */
+/**
+ * The ring of bindings that this module closed, as a chain of names; undefined where it closed none. Throws BadDocument where the
+ * walk has no end in sight.
+ */
 export async function cycleOf (inventory: Inventory, module: string, manifest: Manifest): Promise<string[] | undefined> {
   const known = new Map<string, Bound>()
   const first = await boundTo(inventory, module, manifest)

@@ -40,15 +40,18 @@ export interface Inputs {
 
 /** Reads all but the node's own document. Undefined where the module is not registered. */
 export async function readInputs (inventory: Inventory, module: string): Promise<Inputs | undefined> {
-  const [{ document: held }, settings, binding] = await Promise.all([
-    inventory.module(module), inventory.settings(module), inventory.binding(module)
-  ])
-  const registered = held?.registered
+  const registered = (await inventory.module(module)).document?.registered
   if (!registered) return undefined
   // A registration is written by take-ins, which checked it; one that was written by hand is checked like any other document.
   checkManifest(module, registered.manifest)
+  // What a manifest does not declare is not read, either.
+  const nothing = { document: undefined }
+  const { config = {}, bound = {} } = registered.manifest
+  const [settings, binding] = await Promise.all([
+    Object.keys(config).length > 0 ? inventory.settings(module) : nothing, Object.keys(bound).length > 0 ? inventory.binding(module) : nothing
+  ])
   const offers = new Map<string, Record<string, unknown>>()
-  const boundKeys = Object.keys(registered.manifest.bound ?? {})
+  const boundKeys = Object.keys(bound)
   const offering = new Set(boundKeys.map((key) => own(binding.document, key)?.module).filter((name) => isName(name)))
   const [cycle] = await Promise.all([
     cycleOf(inventory, module, registered.manifest),

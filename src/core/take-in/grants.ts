@@ -45,7 +45,7 @@ export async function grant (sight: Sight, nodes: NodesOf, at: Registration | un
   const registered = (await inputs.module(module)).document?.registered
   const now = await readNodes(sight)
   // Everything was seen anew, after a lost write, and is not what was composed.
-  if (canonical(now.assigned) !== canonical(nodes.assigned) || registered?.fp !== at?.fp || (at && registered && !sameCommit(registered.commit, at.commit))) {
+  if (canonical(now.assigned) !== canonical(nodes.assigned) || !isSameRegistration(registered, at)) {
     return { ...none, moved: true }
   }
   if (nodes.assigned.length === 0 || !at) {
@@ -53,14 +53,13 @@ export async function grant (sight: Sight, nodes: NodesOf, at: Registration | un
   }
   const behind = isBehind(standingGrant(sight, at.fp), at, nodes.assigned)
   if (behind) {
-    const epoch = await sight.epoch('compositions')
     const carried: Array<[string, string]> = []
     for (const node of nodes.assigned) {
       const key = `${node}.${module}`
       const entry = sight.target('compositions', key)
       const composed = standingComposition(key, entry)
       if (!entry || composed?.fp !== at.fp || !sameCommit(composed.commit, at.commit)) return { ...none, moved: true }
-      carried.push([node, formatRevision({ epoch, revision: entry.revision })])
+      carried.push([node, formatRevision({ epoch: sight.epoch, revision: entry.revision })])
     }
     const document: Grant = { module, fp: at.fp, commit: at.commit, nodes: Object.fromEntries(carried) }
     await sight.write('grants', `${module}.${at.fp}`, canonical(document))
@@ -90,5 +89,8 @@ async function finish (sight: Sight, granted: boolean, at: Registration | undefi
 async function stillAt (sight: Sight, at: Registration | undefined): Promise<boolean> {
   const key = `module.${sight.module}`
   const registered = heldModule(key, await sight.fresh('inventory', key)).document?.registered
-  return at !== undefined && registered?.fp === at.fp && sameCommit(registered.commit, at.commit)
+  return isSameRegistration(registered, at)
 }
+
+const isSameRegistration = (a: Registration | undefined, b: Registration | undefined): boolean =>
+  a === undefined || b === undefined ? a === b : a.fp === b.fp && sameCommit(a.commit, b.commit)

@@ -3,22 +3,24 @@ import { isFingerprint, isName } from '../names.js'
 import type { Entry } from '../ports.js'
 
 export interface Hints {
+  /** The fingerprint that has to be registered; undefined where it is. */
   fp: string | undefined
+  /** Nodes that hold a composition. */
   nodes: string[]
-  /** Modules that a binding names. */
-  boundTo: string[]
+  /** What is registered has values that other modules offer. */
+  isBound: boolean
 }
 
 // Nothing that is no name comes out of here: subjects are made of it.
 
-export function hintsOf (trunk: Entry | undefined, assignment: Entry | undefined, binding: Entry | undefined): Hints {
+export function hintsOf (trunk: Entry | undefined, held: Entry | undefined, compositions: Iterable<Entry>): Hints {
   const { fp } = parsed(trunk)
-  const { nodes } = parsed(assignment)
-  const bound = Object.values(parsed(binding)).map((to) => (to as { module?: unknown } | null)?.module)
+  const { fp: registered, manifest } = parsed(held) as { fp?: unknown, manifest?: { bound?: unknown } }
+  const holding = [...compositions].filter(({ deleted }) => !deleted).map(({ key }) => key.slice(0, key.indexOf('.')))
   return {
-    fp: isFingerprint(fp) ? fp : undefined,
-    nodes: Array.isArray(nodes) ? [...new Set(nodes.filter(isName))] : [],
-    boundTo: [...new Set(bound.filter(isName))]
+    fp: isFingerprint(fp) && fp !== registered ? fp : undefined,
+    nodes: holding.filter(isName),
+    isBound: manifest?.bound !== undefined
   }
 }
 

@@ -1,34 +1,45 @@
+import { Conflict } from '../errors.js'
 import type { Entry, MakeCredential, Store } from '../ports.js'
-import { composeHolder, type HolderComposed, type HolderTarget } from './holder.js'
+import { composeHolder, readTarget, type HolderComposed, type HolderTarget } from './holder.js'
 import { Shared } from './shared.js'
 
 /** The composes of the bus's node in this process: one at a time, shared by all runs that wait (DESIGN section 3.7). */
 export class HolderRuns {
   readonly #runs = new Shared<HolderComposed | undefined>()
-  /** What this process wrote or saw stand there last. */
-  #last: Entry | undefined
+  /** What this process wrote there, or saw stand, last. */
+  #last: { epoch: number, entry: Entry } | undefined
+  /** Nobody else wrote it lately, so that it is tried without another read: a write over it would only lose. */
+  #alone = false
 
   constructor (private readonly makeCredential: MakeCredential) {}
 
-  /**
-   * A compose that begins after this call. `target` is what the caller has seen of it; the first try begins with that, or with
-   * what is known here and is younger. `retried` runs it until its write holds.
-   */
-  run (store: Store, target: HolderTarget | undefined, retried: <T>(work: () => Promise<T>) => Promise<T>): Promise<HolderComposed | undefined> {
-    return this.#runs.run(() => {
-      let known = this.#youngest(target)
-      return retried(async () => {
-        const from = known
-        known = undefined // a try that failed reads it anew
-        const composed = await composeHolder(store, from, this.makeCredential)
-        this.#last = composed?.entry
-        return composed
-      })
-    })
+  /** The key of the broker module's composition, as far as this process knows. */
+  get key (): string | undefined { return this.#last?.entry.key }
+
+  /** A compose that begins after this call. `retried` runs it until its write holds. */
+  run (store: Store, retried: <T>(work: () => Promise<T>) => Promise<T>): Promise<HolderComposed | undefined> {
+    return this.#runs.run(() => retried(() => this.#compose(store)))
   }
 
-  #youngest (target: HolderTarget | undefined): HolderTarget | undefined {
+  async #compose (store: Store): Promise<HolderComposed | undefined> {
+    const target = await this.#target(store)
+    if (!target) return undefined
+    try {
+      const composed = await composeHolder(store, target, this.makeCredential)
+      this.#last = composed && { epoch: composed.revision.epoch, entry: composed.entry }
+      return composed
+    } catch (error) {
+      if (error instanceof Conflict) this.#alone = false
+      throw error
+    }
+  }
+
+  /** What is written is known before anything it is written from is read. */
+  async #target (store: Store): Promise<HolderTarget | undefined> {
     const last = this.#last
-    return target && last?.key === target.key && last.revision > (target.entry?.revision ?? 0) ? { key: target.key, entry: last } : target
+    if (this.#alone && last) return { key: last.entry.key, ...last }
+    const target = await readTarget(store, last?.entry.key)
+    this.#alone = last !== undefined && target?.entry?.revision === last.entry.revision
+    return target
   }
 }

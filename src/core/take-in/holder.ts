@@ -25,76 +25,104 @@ export interface HolderComposed {
   sameUsersAs: number | undefined
 }
 
-/** What is known of the broker module's composition: an entry that stood at some time, and where. */
-export interface HolderTarget { key: string, entry: Entry | undefined }
-
-/** The seat and the composition of its module as a run has seen them; undefined where no broker has a seat. */
-export async function holderTarget (sight: Sight): Promise<HolderTarget | undefined> {
-  const { document: seat } = await (await sight.inputs()).seat()
-  if (!seat) return undefined
-  const key = `${seat.node}.${seat.module}`
-  return { key, entry: sight.target('compositions', key) }
+/** The broker module's composition as it stood before all that the next one is computed from was read. */
+export interface HolderTarget {
+  key: string
+  entry: Entry | undefined
+  /** Creation time in ms of the bucket it stood in, where it was not read just now. */
+  epoch?: number
 }
 
-/**
- * Composes the broker module's node. `target` is what is known of it from before, undefined: it is read first. Undefined where no
- * broker has a seat. Throws Conflict where another wrote it meanwhile.
- */
-export async function composeHolder (store: Store, target: HolderTarget | undefined, makeCredential: MakeCredential): Promise<HolderComposed | undefined> {
-  // What is written, before what it is written from: all that comes after it is read after it.
-  const stands = target ?? await readTarget(store)
+/** The same, read now; undefined where no broker has a seat. `probably` is the key that is read at once. */
+export async function readTarget (store: Store, probably: string | undefined): Promise<HolderTarget | undefined> {
+  const read = async (key: string): Promise<HolderTarget> => ({ key, entry: await store.read('compositions', key) })
+  const [entry, first] = await Promise.all([store.read('inventory', 'seat.broker'), probably === undefined ? undefined : read(probably)])
+  const seat = seatIn(entry)
+  if (!seat) return undefined
+  const key = `${seat.node}.${seat.module}`
+  return first?.key === key ? first : read(key)
+}
+
+/** Composes the broker module's node. Undefined where no broker has a seat. Throws Conflict where another wrote it meanwhile. */
+export async function composeHolder (
+  store: Store, target: HolderTarget, makeCredential: MakeCredential
+): Promise<HolderComposed | undefined> {
   const once = new Once(store)
   const inventory = new Inventory(once)
-  const [of = '', at = ''] = [stands?.key.slice(stands.key.indexOf('.') + 1), stands?.key.slice(0, stands.key.indexOf('.'))]
-  const [seatEntry, epoch, compositions, modules] = await Promise.all([
-    once.read('inventory', 'seat.broker'), once.epoch('compositions'), store.readAll('compositions', '*.*'), once.readAll('inventory', 'module.*'),
-    ...(stands ? [inventory.assignment(of), inventory.settings(of), inventory.binding(of), inventory.node(at)].map(unlessBad) : [])
+  const [at, of] = target.key.split('.')
+  const [seatEntry, compositions, modules] = await Promise.all([
+    once.read('inventory', 'seat.broker'), store.readAll('compositions', '*.*'), store.readAll('inventory', 'module.*'),
+    once.read('inventory', `assignment.${of}`), once.read('inventory', `node.${at}`)
   ])
+  const { epoch } = compositions
+  for (const entry of modules.values()) once.know('inventory', entry)
   const { document: seat } = standing('inventory', 'seat.broker', seatEntry, SeatSchema)
   if (!seat) return undefined
   const { node, module } = seat
   const key = `${node}.${module}`
-  if (key !== stands?.key) throw new Conflict('inventory seat.broker was written by another')
-  const [inputs, { document: assignment }, known] = await Promise.all([readInputs(inventory, module), inventory.assignment(module), inventory.node(node)])
+  if (target.epoch !== undefined && target.epoch !== epoch) throw new Conflict('the bucket compositions was made anew')
+  if (key !== target.key) throw new Conflict('inventory seat.broker was written by another')
+  const [inputs, { document: assignment }, known] = await Promise.all([
+    readInputs(inventory, module), inventory.assignment(module), inventory.node(node)
+  ])
   if (!inputs) throw new BadDocument(`the broker module ${module}, which has its seat on ${node}, is not registered: take it in first`)
   if (!assignment?.nodes.includes(node)) {
     throw new BadDocument(`the broker module ${module} has its seat on ${node}, but assignment.${module} does not name that node`)
   }
-  const before = standingComposition(key, stands.entry)
+  const before = standingComposition(key, target.entry)
   const own = composition(node, known.document, inputs, before, makeCredential)
   const users = usersOf(own, compositions, modules, before?.users ?? [])
   const next: Composition = { ...own, users }
   const text = canonical(next)
-  if (before && stands.entry && canonical(before) === text) {
+  if (before && target.entry && canonical(before) === text) {
     // Nothing is written, so nothing says whether another came between; and it may be long ago that this was seen to stand.
     const now = await store.read('compositions', key)
-    if (now?.revision !== stands.entry.revision || now.text !== stands.entry.text) throw new Conflict(`compositions ${key} was written by another`)
-    return { seat, revision: { epoch, revision: stands.entry.revision }, entry: stands.entry, written: false, sameUsersAs: undefined }
+    if (now?.revision !== target.entry.revision || now.text !== target.entry.text) throw new Conflict(`compositions ${key} was written by another`)
+    return { seat, revision: { epoch, revision: target.entry.revision }, entry: target.entry, written: false, sameUsersAs: undefined }
   }
-  const revision = await store.write('compositions', key, text, stands.entry?.revision ?? 0)
+  const revision = await store.write('compositions', key, text, target.entry?.revision ?? 0)
   const isSame = before !== undefined && canonical(before.users ?? []) === canonical(users)
   return {
-    seat, revision: { epoch, revision }, entry: { key, revision, deleted: false, text }, written: true, sameUsersAs: isSame ? stands.entry?.revision : undefined
+    seat,
+    revision: { epoch, revision },
+    entry: { key, revision, deleted: false, text },
+    written: true,
+    sameUsersAs: isSame ? target.entry?.revision : undefined
   }
 }
 
-async function readTarget (store: Store): Promise<HolderTarget | undefined> {
-  const seat = seatIn(await store.read('inventory', 'seat.broker'))
+/** The seat and the composition of its module as a run finds them; undefined where no broker has a seat. */
+export async function standingHolder (sight: Sight): Promise<{ seat: Seat, revision: Revision, composition: Composition | undefined } | undefined> {
+  const inputs = await sight.inputs()
+  const { document: seat } = await inputs.seat()
   if (!seat) return undefined
   const key = `${seat.node}.${seat.module}`
-  return { key, entry: await store.read('compositions', key) }
+  const entry = await inputs.store.read('compositions', key)
+  return { seat, revision: { epoch: sight.epoch, revision: entry?.revision ?? 0 }, composition: standingComposition(key, entry) }
 }
 
-/** Read for what comes later, which judges it. */
-const unlessBad = (read: Promise<unknown>): Promise<unknown> => read.catch((error: unknown) => {
-  if (!(error instanceof BadDocument)) throw error
-})
-
 /** Whether the user list holds a module that runs nowhere any more: a run ended between what it removed and the list. */
-export async function isListedStill (sight: Sight, nodes: NodesOf): Promise<boolean> {
+export function isListedStill (holder: Composition | undefined, module: string, nodes: NodesOf): boolean {
   if (nodes.assignment === 'absent') return false // absence alone removes nothing (DESIGN section 5)
-  const holder = await holderTarget(sight)
-  return (holder && standingComposition(holder.key, holder.entry))?.users?.some((row) => row.module === sight.module) ?? false
+  return holder?.users?.some((row) => row.module === module) ?? false
+}
+
+/**
+ * Whether the user list that stands says of the module what it should: then nothing of the list is this run's to write, and the
+ * compositions of the whole mesh need not be read. Whatever else the list lacks is for the runs of those it lacks.
+ */
+export async function isListedRight (holder: Composition | undefined, sight: Sight): Promise<boolean> {
+  const { module } = sight
+  const registered = (await (await sight.inputs()).module(module)).document?.registered
+  // The broker module's own run composes the list whole.
+  if (!holder || !registered || holder.module === module) return false
+  const compositions: Composition[] = []
+  for (const entry of sight.all('compositions')) {
+    const document = standingComposition(entry.key, entry)
+    if (document && entry.key === `${document.node}.${module}`) compositions.push(document)
+  }
+  const [row] = busUsers([{ module, manifest: registered.manifest, compositions }])
+  return canonical(holder.users?.find((one) => one.module === module) ?? null) === canonical(row ?? null)
 }
 
 /** Every module's users with what its manifest lets them do. A module whose documents are broken keeps the row it had. */

@@ -8,7 +8,7 @@ import { composeNodes, readNodes } from './compose-nodes.js'
 import { each } from './each.js'
 import { grant, grantBehind } from './grants.js'
 import type { HolderRuns } from './holder-runs.js'
-import { holderTarget, isListedStill } from './holder.js'
+import { isListedRight, isListedStill, standingHolder } from './holder.js'
 import { heldIn, isAt, readTrunk, register } from './register.js'
 import { Sight } from './sight.js'
 import type { Steps } from './take.js'
@@ -34,13 +34,13 @@ export interface LiveSteps extends Steps {
 export function liveSteps ({ store, makeCredential, patience, holder, applied }: LiveStepsOptions): LiveSteps {
   const deadline = patience.now() + limits.takeInMs
   const retried = <T>(work: () => Promise<T>): Promise<T> => again(work, deadline, patience)
-  let first: Sight | undefined
+  let first: { from: string | undefined, record: Entry | undefined } | undefined
   let sight: Sight | undefined
 
   /** Works on what is seen of the module. What failed may have failed because that is old: the next try sees anew. */
   const seeing = <T>(module: string, work: (sight: Sight) => Promise<T>): Promise<T> => retried(async () => {
-    const seen = sight ??= await Sight.of(store, module)
-    first ??= seen
+    const seen = sight ??= await Sight.of(store, module, holder.key)
+    first ??= { from: registeredIn(seen), record: seen.target('takeins', module) }
     try {
       return await work(seen)
     } catch (error) {
@@ -50,10 +50,8 @@ export function liveSteps ({ store, makeCredential, patience, holder, applied }:
   })
 
   return {
-    from: () => {
-      try { return first && heldIn(first).document?.registered?.fp } catch { return undefined }
-    },
-    recordBefore: () => first && { entry: first.target('takeins', first.module) },
+    from: () => first?.from,
+    recordBefore: () => first && { entry: first.record },
 
     held: (module) => {
       sight = undefined
@@ -71,13 +69,19 @@ export function liveSteps ({ store, makeCredential, patience, holder, applied }:
       return composeNodes({ store, makeCredential, again: retried, seeing: (work) => seeing(module, work) }, module, nodes, seat)
     },
     busHolder: async (module, nodes, { at, written: composedNow }) => {
-      const { behind, concerned, target } = await seeing(module, async (sight) => {
+      const { behind, standing, isRight, isConcerned } = await seeing(module, async (sight) => {
         const behind = grantBehind(sight, nodes, at)
-        const stands = nodes.assigned.length > 0 || nodes.left.length > 0
-        return { behind, concerned: stands || behind || composedNow.length > 0 || await isListedStill(sight, nodes), target: await holderTarget(sight) }
+        const standing = await standingHolder(sight)
+        const stands = nodes.assigned.length > 0 || nodes.left.length > 0 || behind || composedNow.length > 0
+        return {
+          behind,
+          standing,
+          isRight: await isListedRight(standing?.composition, sight),
+          isConcerned: stands || isListedStill(standing?.composition, module, nodes)
+        }
       })
-      if (!concerned) return undefined
-      const composed = await holder.run(store, target, retried)
+      if (!standing || !isConcerned) return undefined
+      const composed = isRight ? { ...standing, written: false, sameUsersAs: undefined } : await holder.run(store, retried)
       if (!composed) return undefined
       const { seat, revision, written, sameUsersAs } = composed
       if (sameUsersAs !== undefined) applied.same({ ...revision, revision: sameUsersAs }, revision)
@@ -93,4 +97,8 @@ export function liveSteps ({ store, makeCredential, patience, holder, applied }:
     },
     grants: (module, nodes, at) => seeing(module, (sight) => grant(sight, nodes, at))
   }
+}
+
+function registeredIn (sight: Sight): string | undefined {
+  try { return heldIn(sight).document?.registered?.fp } catch { return undefined } // a document that does not fit is the step's to tell
 }

@@ -23,21 +23,16 @@ export class Once implements Reading {
     return one.found
   }
 
-  async readAll (bucket: BucketName, filter: string): Promise<Map<string, Entry>> {
-    const all = await this.store.readAll(bucket, filter)
-    for (const entry of all.values()) this.know(bucket, entry)
-    return all
-  }
-
   /** Takes an entry for the one that stands: it was written by compare-and-set just now, or came with a listing. */
   know (bucket: BucketName, entry: Entry): void {
     const { key } = entry
     this.#read.set(`${bucket} ${key}`, { bucket, key, found: Promise.resolve(entry) })
   }
 
-  /** Whether any of the keys that were read has another revision by now. */
-  async moved (): Promise<boolean> {
-    const moved = await Promise.all([...this.#read.values()].map(async ({ bucket, key, found }) => {
+  /** Whether any of the keys that were read in these buckets has another revision by now; of those of `except` nobody asks. */
+  async moved (buckets: readonly BucketName[], except: readonly string[]): Promise<boolean> {
+    const asked = [...this.#read.values()].filter(({ bucket, key }) => buckets.includes(bucket) && !except.includes(key))
+    const moved = await Promise.all(asked.map(async ({ bucket, key, found }) => {
       const [was, is] = await Promise.all([found, this.store.read(bucket, key)])
       return was?.revision !== is?.revision
     }))

@@ -3,7 +3,7 @@
  * made by the very steps that carry it out (DESIGN section 6, the plan).
  */
 import { Conflict } from '../errors.js'
-import type { BucketName, Entry, Store } from '../ports.js'
+import type { BucketName, Entry, Listing, Store } from '../ports.js'
 
 /** One write that would be made. `before` is what stood, `text` what would stand; undefined where the key would be removed. */
 export interface Planned { bucket: BucketName, key: string, before: Entry | undefined, text: string | undefined }
@@ -26,8 +26,9 @@ export class PlanStore implements Store {
     return this.#planned.get(`${bucket} ${key}`)?.entry ?? this.store.read(bucket, key)
   }
 
-  async readAll (bucket: BucketName, filter: string): Promise<Map<string, Entry>> {
-    const found = new Map(await this.store.readAll(bucket, filter))
+  async readAll (bucket: BucketName, filter: string): Promise<Listing> {
+    const stands = await this.store.readAll(bucket, filter)
+    const found = Object.assign(new Map(stands), { epoch: stands.epoch })
     const tokens = filter.split('.')
     for (const { bucket: of, key, entry } of this.#planned.values()) {
       const parts = key.split('.')

@@ -14,12 +14,12 @@ export const isAt = (registered: Registered | undefined, { fp, commit }: { fp: s
 
 /** The trunk value as the leader has it; throws BadDocument where one stands that does not fit. */
 export async function readTrunk (sight: Sight): Promise<TrunkAt | { old: string } | undefined> {
-  const { document, revision } = await (await sight.inputs()).trunk(sight.module)
+  const { document } = await (await sight.inputs()).trunk(sight.module)
   if (!document) return undefined
   const { fp, commit } = document
   if (!fp.startsWith(fingerprintPrefix)) return { old: fp }
   if (!isFingerprint(fp)) throw new BadDocument(`trunk ${sight.module} has a fingerprint that is not fp2- and 64 hex digits`)
-  return { fp, commit, revision: { epoch: await sight.epoch('trunk'), revision } }
+  return { fp, commit }
 }
 
 /** What the catalogue says of the module, of the first round. */
@@ -45,8 +45,9 @@ export async function register (sight: Sight, trunk: TrunkAt): ReturnType<Steps[
   if (!build) return 'waiting'
   if (build.fp !== trunk.fp) throw new BadDocument(`builds done.${module}.${trunk.fp} names another fingerprint inside, ${build.fp}`)
   checkManifest(module, build.manifest)
+  const { revision } = await inputs.trunk(module)
   const document: Registered = {
-    module, fp: trunk.fp, commit: trunk.commit, trunk: formatRevision(now.revision), manifest: build.manifest
+    module, fp: trunk.fp, commit: trunk.commit, trunk: formatRevision({ epoch: await sight.trunkEpoch(), revision }), manifest: build.manifest
   }
   await sight.write('inventory', `module.${module}`, canonical(document))
   return 'registered'

@@ -6,41 +6,39 @@
 import { Conflict } from '../errors.js'
 import type { BucketName, Entry, Store } from '../ports.js'
 import { each } from './each.js'
-import { hintsOf, seatIn, type Hints } from './hints.js'
+import { hintsOf, type Hints } from './hints.js'
 import { Inventory } from './inventory.js'
 import { Once } from './once.js'
 
 export class Sight {
   #second: Promise<Once> | undefined
+  readonly #written = new Set<string>()
 
   private constructor (
     private readonly store: Store,
     readonly module: string,
+    /** Creation time in ms of the bucket that the compositions were read from. */
+    readonly epoch: number,
     private readonly targets: Map<string, Entry>,
-    private readonly hints: Hints
+    private readonly hints: Hints,
+    /** Key of the broker module's composition, as far as this process knows. */
+    private readonly holder: string | undefined
   ) {}
 
-  /** Reads all that a run of the module may write. */
-  static async of (store: Store, module: string): Promise<Sight> {
+  /** Reads all that a run of the module may write, but for the broker module's composition, which all runs share. */
+  static async of (store: Store, module: string, holder?: string): Promise<Sight> {
     const targets = new Map<string, Entry>()
-    const read = async (bucket: BucketName, key: string): Promise<Entry | undefined> => {
-      const entry = await store.read(bucket, key)
-      if (entry) targets.set(`${bucket} ${key}`, entry)
-      return entry
-    }
-    const list = async (bucket: BucketName, filter: string): Promise<void> => {
-      for (const entry of (await store.readAll(bucket, filter)).values()) targets.set(`${bucket} ${entry.key}`, entry)
-    }
-    const holder = async (): Promise<void> => {
-      const seat = seatIn(await store.read('inventory', 'seat.broker'))
-      if (seat) await read('compositions', `${seat.node}.${seat.module}`)
-    }
-    // The trunk, the assignment and the binding are no targets: they only say what to read in the second round.
-    const [trunk, assignment, binding] = await Promise.all([
-      store.read('trunk', module), store.read('inventory', `assignment.${module}`), store.read('inventory', `binding.${module}`),
-      read('inventory', `module.${module}`), read('takeins', module), list('compositions', `*.${module}`), list('grants', `${module}.*`), holder()
+    const know = (bucket: BucketName, entry: Entry | undefined): void => { if (entry) targets.set(`${bucket} ${entry.key}`, entry) }
+    // The trunk is no target: it says which done key to read in the second round.
+    const [trunk, held, record, compositions, grants] = await Promise.all([
+      store.read('trunk', module), store.read('inventory', `module.${module}`), store.read('takeins', module),
+      store.readAll('compositions', `*.${module}`), store.readAll('grants', `${module}.*`)
     ])
-    return new Sight(store, module, targets, hintsOf(trunk, assignment, binding))
+    know('inventory', held)
+    know('takeins', record)
+    for (const entry of compositions.values()) know('compositions', entry)
+    for (const entry of grants.values()) know('grants', entry)
+    return new Sight(store, module, compositions.epoch, targets, hintsOf(trunk, held, compositions.values()), holder)
   }
 
   /** A key of the first round: as it was read, or as it was written since. */
@@ -54,8 +52,8 @@ export class Sight {
   /** What the targets are computed from, read after all of them, once. */
   async inputs (): Promise<Inventory> { return new Inventory(await this.#inputs()) }
 
-  /** Creation time of a bucket in ms. */
-  async epoch (bucket: BucketName): Promise<number> { return (await this.#inputs()).epoch(bucket) }
+  /** Creation time of the trunk's bucket in ms. */
+  async trunkEpoch (): Promise<number> { return (await this.#inputs()).epoch('trunk') }
 
   /** A key as it is by now, whatever was seen of it. */
   fresh (bucket: BucketName, key: string): Promise<Entry | undefined> { return this.store.read(bucket, key) }
@@ -63,29 +61,33 @@ export class Sight {
   /** Writes a target; rejects with Conflict where another did so since it was read. */
   async write (bucket: BucketName, key: string, text: string): Promise<number> {
     const revision = await this.store.write(bucket, key, text, this.target(bucket, key)?.revision ?? 0)
-    return this.#written(bucket, { key, revision, deleted: false, text })
+    return this.#wrote(bucket, { key, revision, deleted: false, text })
   }
 
   /** Removes a target with its history, likewise. */
   async purge (bucket: BucketName, key: string): Promise<number> {
     const revision = await this.store.purge(bucket, key, this.target(bucket, key)?.revision ?? 0)
-    return this.#written(bucket, { key, revision, deleted: true, text: '' })
+    return this.#wrote(bucket, { key, revision, deleted: true, text: '' })
   }
 
   /**
-   * Whether an input, or one of these targets, is another by now than it was seen or written here. A run that found nothing to
-   * write leaves no trace that another's compare-and-set would lose against; so at its end every run looks again. Where
-   * nothing moved, there was a moment at which all that it saw and wrote stood together.
+   * Whether an input, or one of these targets where it was left as it is, is another by now. A run that found nothing to write leaves no
+   * trace that another's compare-and-set would lose against; so at its end every run looks again. Where nothing moved, there was
+   * a moment at which all that it saw and wrote stood together. The seat only says what is left to another step, and a
+   * fingerprint has one build: these need no second look.
    */
   async moved (targets: Array<{ bucket: BucketName, key: string }>): Promise<boolean> {
+    const left = targets.filter(({ bucket, key }) => !this.#written.has(`${bucket} ${key}`))
     const inputs = await this.#inputs()
-    const [moved, ...others] = await Promise.all([inputs.moved(), ...targets.map(async ({ bucket, key }) =>
+    const [moved, ...others] = await Promise.all([inputs.moved(['trunk', 'inventory', 'settings'], ['seat.broker']), ...left.map(async ({ bucket, key }) =>
       ((await this.store.read(bucket, key))?.revision ?? 0) !== (this.target(bucket, key)?.revision ?? 0))])
     return moved || others.includes(true)
   }
 
-  async #written (bucket: BucketName, entry: Entry): Promise<number> {
-    this.targets.set(`${bucket} ${entry.key}`, entry)
+  async #wrote (bucket: BucketName, entry: Entry): Promise<number> {
+    const id = `${bucket} ${entry.key}`
+    this.targets.set(id, entry)
+    this.#written.add(id)
     if (bucket === 'inventory') (await this.#inputs()).know(bucket, entry)
     return entry.revision
   }
@@ -95,16 +97,17 @@ export class Sight {
     return this.#second
   }
 
+  /** Most of what the steps will ask for, at once; what is missing here is read when it is asked for, which is later still. */
   async #readInputs (): Promise<Once> {
-    const { module, hints } = this
+    const { module, hints, holder } = this
     const once = new Once(this.store)
     const inventory = [
-      'seat.broker', ...['module', 'assignment', 'binding'].map((what) => `${what}.${module}`),
-      ...hints.nodes.map((node) => `node.${node}`), ...hints.boundTo.map((name) => `module.${name}`)
+      'seat.broker', `module.${module}`, `assignment.${module}`, ...hints.isBound ? [`binding.${module}`] : [], ...hints.nodes.map((node) => `node.${node}`)
     ]
     await Promise.all([
-      once.epoch('trunk'), once.epoch('compositions'), once.read('trunk', module), once.read('settings', module),
-      ...(hints.fp === undefined ? [] : [once.read('builds', `done.${module}.${hints.fp}`)]),
+      once.read('trunk', module), once.read('settings', module),
+      ...holder === undefined ? [] : [once.read('compositions', holder)],
+      ...hints.fp === undefined ? [] : [once.read('builds', `done.${module}.${hints.fp}`), once.epoch('trunk')],
       each(inventory, async (key) => { await once.read('inventory', key) })
     ])
     return once

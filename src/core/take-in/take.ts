@@ -4,7 +4,6 @@
  */
 import { MeshError, messageOf } from '../errors.js'
 import { sameCommit, short } from '../names.js'
-import type { Revision } from '../revision.js'
 
 export const stepNames = ['held', 'trunk', 'registeredAt', 'takeIn', 'nodesOf', 'compose', 'busHolder', 'grants'] as const
 export type StepName = typeof stepNames[number]
@@ -14,7 +13,7 @@ export const outcomes = ['taken-in', 'composed', 'current', 'unassigned', 'no-tr
 export type Outcome = typeof outcomes[number] | 'removed' | 'not-held'
 
 /** The trunk value as it was read: what a module should be at. */
-export interface TrunkAt { fp: string, commit: string, revision: Revision }
+export interface TrunkAt { fp: string, commit: string }
 
 /** Where a module runs and where it still stands. */
 export interface NodesOf {
