@@ -16,15 +16,13 @@ const hasBody = ({ headers }: IncomingMessage): boolean => headers['transfer-enc
 /** A connection, with the response that is being written to it, as Node keeps it. */
 type Answering = Socket & { _httpMessage?: ServerResponse | null }
 
-/**
- * Node hands a connection over although answers to what was asked on it before may still be due, and a second response on it throws:
- * in a listener that would end the process. So the upgrade waits until they are written; where its client ends the connection first, for nothing.
- */
-function afterEarlier (socket: Answering, go: () => void): void {
-  const earlier = socket._httpMessage
-  if (earlier) earlier.once('close', () => afterEarlier(socket, go))
-  else if (socket.readableEnded) socket.destroySoon()
-  else if (!socket.destroyed) go()
+const answering = (socket: Answering): ServerResponse | null | undefined => socket._httpMessage
+
+/** Ends a connection once the answers that are due on it are written. */
+function endInTurn (socket: Answering): void {
+  const due = answering(socket)
+  if (due) due.once('close', () => endInTurn(socket))
+  else socket.destroySoon()
 }
 
 declare module 'fastify' {
@@ -51,26 +49,28 @@ export default fp(async (app: FastifyInstance) => {
   app.server.on('upgrade', (req: IncomingMessage, socket: Answering, head: Buffer) => {
     const kind = isWebSocket(req) ? 'websocket' : 'ignored'
     arrived.set(req, kind)
-    const failed = (): void => { socket.destroy() }
-    socket.on('error', failed)
-    afterEarlier(socket, () => {
-      if (kind === 'websocket') {
-        socket.off('error', failed)
-        upgrades.emit('upgrade', req, socket, head)
-        // A refused upgrade is answered on a socket that nobody reads any more, by whatever hook refuses it: it is ended here, or never.
-        socket._httpMessage?.once('finish', () => socket.destroySoon())
-        return
-      }
-      const res = new ServerResponse(req)
-      // Node has let go of the connection: no second request can be read from it, and a client that does not end its side
-      // would hold the server's close.
-      res.shouldKeepAlive = false
-      res.assignSocket(socket)
-      res.on('finish', () => socket.destroySoon())
-      // Nor does anybody see that its client has gone, who may have left an event stream behind, unless what still comes is read.
-      socket.on('end', () => socket.end()).resume()
-      app.server.emit('request', req, res)
-    })
+    if (answering(socket)) {
+      // Node hands a connection over although what was asked on it before is not answered yet. A second response on it would throw, and
+      // end the process; so the upgrade is left unanswered, as HTTP allows for what is sent before an answer came, and asked again.
+      socket.on('error', () => socket.destroy())
+      return endInTurn(socket)
+    }
+    if (kind === 'websocket') {
+      upgrades.emit('upgrade', req, socket, head)
+      // A refused upgrade is answered on a socket that nobody reads any more, by whatever hook refuses it: it is ended here, or never.
+      answering(socket)?.once('finish', () => socket.destroySoon())
+      return
+    }
+    socket.on('error', () => socket.destroy())
+    const res = new ServerResponse(req)
+    // Node has let go of the connection: no second request can be read from it, and a client that does not end its side
+    // would hold the server's close.
+    res.shouldKeepAlive = false
+    res.assignSocket(socket)
+    res.on('finish', () => socket.destroySoon())
+    // Nor does anybody see that its client has gone, who may have left an event stream behind, unless what still comes is read.
+    socket.on('end', () => socket.end()).resume()
+    app.server.emit('request', req, res)
   })
 
   app.addHook('onRequest', (request, _reply, done) => {
