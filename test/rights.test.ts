@@ -82,6 +82,13 @@ modules:
   t.match((await watcher.watch('config', 'port')).result, { value: 1 })
   await apply(described(2))
   t.ok(await eventually('the change', () => watcher.changes('port').some(({ value }) => value === 2), 10_000))
+  // The state is looked at, and a setting is written over HTTP.
+  for (const path of ['/modules', '/modules/app', '/modules/app/take-ins', '/nodes', '/nodes/node-a']) {
+    t.match(await http(gateway.port, 'GET', path, { token: operator }), { status: 200 }, path)
+  }
+  const set = await http(gateway.port, 'PUT', '/modules/app/config/port', { token: operator, headers: { 'Content-Type': 'application/json' }, body: '3', wait: 20_000 })
+  t.match(set, { status: 200 })
+  t.ok(await eventually('the setting', () => watcher.changes('port').some(({ value }) => value === 3), 10_000))
   // Off its node: a composition is purged, and the grants are deleted.
   await apply(described(2).replace('app: { nodes: [node-a]', 'app: { nodes: []'))
   await eventually('app has no grant', async () => ['DEL', 'PURGE'].includes(await grant() ?? ''), 10_000)
@@ -141,8 +148,8 @@ const forbidden: Record<Role, { publish: string[], subscribe?: string[] }> = {
 /** What nobody may. */
 const never = {
   publish: [
-    ...bucketNames.flatMap((bucket) => [`DELETE.KV_mesh_${bucket}`, `PURGE.KV_mesh_${bucket}`, `UPDATE.KV_mesh_${bucket}`, `MSG.DELETE.KV_mesh_${bucket}`, `RESTORE.KV_mesh_${bucket}`]),
-    'CREATE.other', 'LIST', 'NAMES'
+    ...bucketNames.flatMap((bucket) => [`DELETE.KV_mesh_${bucket}`, `PURGE.KV_mesh_${bucket}`, `UPDATE.KV_mesh_${bucket}`, `RESTORE.KV_mesh_${bucket}`]),
+    ...bucketNames.filter((bucket) => bucket !== 'compositions').map((bucket) => `MSG.DELETE.KV_mesh_${bucket}`), 'CREATE.other', 'LIST', 'NAMES'
   ].map((call) => `$JS.API.STREAM.${call}`).concat('$JS.API.CONSUMER.NAMES.KV_mesh_inventory', '$JS.API.CONSUMER.LIST.KV_mesh_compositions', 'anything', 'mesh.else'),
   subscribe: ['>', '*', 'mesh.>', '_INBOX.>', '_INBOX.*.>', '_INBOX.UOTHER.>', '$JS.>', '$KV.mesh_settings.*', '$SYS.>']
 }
@@ -156,7 +163,7 @@ t.test('whatever is not in a role\'s rights is refused by the server', async (t)
     const publish = [...never.publish, ...forbidden[role].publish, ...(role === 'gateway' || role === 'take-in' ? [] : ['mesh.provision.node-a.app.get', 'mesh.broker.s1.applied']),
       ...(role === 'provisioner' ? [] : ['mesh.provision.node-a.app.changed']),
       ...(role === 'provisioner' || role === 'broker' ? [] : ['_INBOX.UOTHER.answer']),
-      ...(role === 'take-in' ? [] : bucketNames.map((bucket) => `$JS.API.STREAM.CREATE.KV_mesh_${bucket}`))]
+      ...(role === 'take-in' ? [] : ['$JS.API.STREAM.MSG.DELETE.KV_mesh_compositions', ...bucketNames.map((bucket) => `$JS.API.STREAM.CREATE.KV_mesh_${bucket}`)])]
     const subscribe = [...never.subscribe, ...forbidden[role].subscribe ?? []]
     t.same(await user.refused(publish, subscribe), [...publish.map((subject) => `publish ${subject}`), ...subscribe.map((subject) => `subscription ${subject}`)], role)
     await user.nc.close()
@@ -240,15 +247,17 @@ t.test('a gateway whose user may not take in serves values, says why it takes no
     await eventually('the change', () => watcher.changes('port').some(({ value }) => value === port))
   }
   t.match(await http(gateway.port, 'GET', '/provision/config/port', { token }), { status: 200, body: '29' })
-  for (const method of ['POST', 'GET']) {
-    t.match(await http(gateway.port, method, '/modules/app/take-in', { token: operator }), {
+  for (const [method, path] of [['POST', '/modules/app/take-in'], ['GET', '/modules/app/take-in'], ['DELETE', '/modules/app/config/port']] as const) {
+    t.match(await http(gateway.port, method, path, { token: operator }), {
       status: 503, json: { detail: /user on the bus may not take in .*mesh-gateway rights take-in/ }
-    })
+    }, `${method} ${path}`)
   }
   // One look at the buckets, and no other try; a warning a bucket, and one that says what it means.
   t.equal(server.log.match(/Violation/g)?.length, bucketNames.length)
   t.equal(gateway.logged(/"level":40/).length, bucketNames.length + 1, JSON.stringify(gateway.logged(/"level":40/)))
   t.match(gateway.logged(/serves values alone/), [{ level: 40 }])
+
+  t.match(await http(gateway.port, 'GET', '/modules', { token: operator }), { status: 503, json: { detail: /bus does not let this user/ } })
 
   server.configure(users.conf({ gateway: 'take-in' }))
   await server.kill()

@@ -3,7 +3,8 @@
  * docs/security.md shows the same; what they cannot close is said there.
  *
  * The rule of all: a role has the calls of JetStream that its code makes, on the streams that it reads, and the keys that
- * DESIGN section 5 lets it write. Nobody may delete or purge a stream, change its options, or list what others have made.
+ * DESIGN section 5 lets it write. Nobody may delete or purge a stream, change its options, or list what others have made; and
+ * single messages are erased by the take-in alone, from the compositions.
  */
 import { isName } from '../core/names.js'
 import { bucketNames, type BucketName } from '../core/ports.js'
@@ -48,6 +49,9 @@ class Calls {
   look (): string { return `$JS.API.STREAM.INFO.${this.#stream}` }
 
   read (): string[] { return [this.look(), `$JS.API.STREAM.MSG.GET.${this.#stream}`] }
+
+  /** One message of its history, whatever the key. */
+  erase (): string { return `$JS.API.STREAM.MSG.DELETE.${this.#stream}` }
 
   make (): string { return `$JS.API.STREAM.CREATE.${this.#stream}` }
 
@@ -99,6 +103,8 @@ const makers: Record<Role, Make> = {
       // An operator's setting over HTTP.
       ...bucket('settings').write('*'),
       ...bucket('compositions').write('*.*'),
+      // The sealed credential of a composition that was removed must not linger in the history.
+      bucket('compositions').erase(),
       ...bucket('grants').write('*.*'),
       ...bucket('takeins').write('*'),
       subjects.appliedOfAll
