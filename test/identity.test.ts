@@ -140,6 +140,10 @@ t.test('any other subject needs the claim: mesh:operate, mesh:read, or 403', asy
   t.equal(await who(gate, sign(ed, claims('dan', { scope: 'mesh:read' }), { header: { typ: 'AT+JWT' } })), 'reader dan', "an access token is a person's")
   t.equal(await who(gate, sign(ed, claims(spiffe('operator/alice')), { header: { typ: 'at+jwt' } })), 'unauthenticated', 'and of nobody with a SPIFFE ID')
 
+  // As Kubernetes projects it into a pod: no SPIFFE ID, so it proves no module.
+  const pod = sign(ed, claims('system:serviceaccount:shop:billing', { 'kubernetes.io': { namespace: 'shop', serviceaccount: { name: 'billing' } } }))
+  t.equal(await who(gate, pod), 'forbidden', 'a service account')
+
   const roles = await identity(t, { OPERATOR_CLAIM: 'roles' })
   t.equal(await who(roles, sign(ed, claims('dan', { roles: ['x', 'mesh:operate'], scope: 'mesh:read' }))), 'operator dan')
   t.equal(await who(roles, person(ed, 'dan', 'mesh:operate')), 'forbidden')
