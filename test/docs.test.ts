@@ -51,3 +51,12 @@ t.test('openapi.yaml is what the routes\' schemas say (npm run openapi writes it
   const { valid, errors } = await new Validator().validate(openapiFile)
   t.ok(valid, JSON.stringify(errors))
 })
+
+t.test('docs/security.md names tests that are there', async (t) => {
+  const named = [...page('security.md').matchAll(/`(test\/[\w.-]+\.test\.ts)`(?: "([^"]+)")?/g)]
+  t.ok(named.length > 10)
+  for (const [, file = '', title] of named) {
+    const text = readFileSync(join(packageRoot, file), 'utf8').replaceAll("\\'", "'")
+    if (title !== undefined) t.ok(text.includes(title), `${file}: ${title}`)
+  }
+})
