@@ -8,6 +8,7 @@ import { describe, openapiFile } from '../src/commands/openapi.js'
 import { EnvironmentSchema } from '../src/config.js'
 import { problems } from '../src/core/errors.js'
 import { bucketNames } from '../src/core/ports.js'
+import { places } from '../src/core/state/place.js'
 import { closeCodes } from '../src/http/close-codes.js'
 import { packageRoot } from '../src/package-info.js'
 
@@ -43,6 +44,10 @@ t.test('docs/watch.md lists the close codes that are said', async (t) => {
   const listed = [...page('watch.md').matchAll(/^\| (\d{4}) /gm)].map(([, code]) => Number(code))
   // 1009 is the library's, for a message that is too large.
   t.same(listed, [...Object.values(closeCodes), 1009].sort((a, b) => a - b))
+})
+
+t.test('docs/state.md lists the words for where a module stands, in their precedence', async (t) => {
+  t.same(rows(page('state.md')).filter((cell) => !cell.includes(' ')), places)
 })
 
 t.test('openapi.yaml is what the routes\' schemas say (npm run openapi writes it), and valid', async (t) => {

@@ -118,6 +118,33 @@ t.test('H3: each documented status of each operation is seen', async (t) => {
   await takeIn('m2')
   await mesh.put('trunk', 'm2', { fp: fp('a'), commit: commitOf('a') })
 
+  const set = (name: string, value: string, headers = {}) =>
+    http(port, 'PUT', `/modules/${name}/config/port`, { token: operator, headers: { 'Content-Type': 'application/json', ...headers }, body: value })
+  const unset = (name: string, key: string, headers = {}, body = '') =>
+    http(port, 'DELETE', `/modules/${name}/config/${key}`, { token: operator, headers, body })
+  await takeIn('m1')
+  for (const path of ['/modules', '/modules/m1', '/modules/m1/take-ins', '/nodes', '/nodes/node-a']) {
+    const { headers: { etag = '' } } = await http(port, 'GET', path, { token: operator })
+    await http(port, 'GET', path, { token: operator, headers: { 'If-None-Match': etag } })
+    await http(port, 'GET', path.replace(/m1|node-a/, 'none'), { token: operator })
+  }
+  for (const path of ['/modules?limit=0', '/nodes?limit=0', '/nodes/A', '/modules/A', '/modules/A/take-ins']) await http(port, 'GET', path, { token: operator })
+  for (const [name, value] of [['none', '1'], ['m1', '1'], ['m1', '"x"'], ['m1', ''], ['m1', JSON.stringify('x'.repeat(2 ** 20))]] as const) await set(name, value)
+  await set('m1', '1', { 'If-None-Match': '*' })
+  await set('m1', '1', { 'Content-Type': 'text/plain' })
+  await unset('none', 'port')
+  await unset('m1', 'none')
+  await unset('m1', 'k'.repeat(257))
+  await unset('m1', 'port', { 'If-Match': '"x"' })
+  await unset('m1', 'port')
+  await unset('m1', 'port', { 'Content-Type': 'text/plain' }, 'x')
+  await unset('m1', 'port', { 'Content-Type': 'application/json' }, JSON.stringify('x'.repeat(2 ** 20)))
+  await mesh.ready('m3', 'a', ['node-a'], { module: 'm3', config: { needed: {} } })
+  await mesh.put('settings', 'm3', { needed: 1 })
+  await takeIn('m3')
+  await unset('m3', 'needed')
+  await http(deaf.port, 'PUT', '/modules/m1/config/port', { token: operator, headers: { 'Content-Type': 'application/json' }, body: '1' })
+
   prov.stop()
   nc.subscribe('mesh.provision.node-a.*.list', { callback: (_error, message) => { message.respond(encode('no JSON')) } })
   await nc.flush()

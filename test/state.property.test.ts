@@ -131,6 +131,25 @@ class MeshInMemory {
   }
 }
 
+t.test('a bucket that was made anew is forgotten, and what moved alone is looked at again', async (t) => {
+  const mesh = new MeshInMemory()
+  await mesh.begin()
+  for (const module of modules) await mesh.take(module)
+  const before = await mesh.look()
+  t.same([...before.values()].map(({ where }) => where), ['current', 'current', 'current'])
+  await mesh.store.put('settings', 'b', {})
+  const after = await mesh.look()
+  t.equal(after.get('a'), before.get('a'), 'the same object')
+  t.not(after.get('b'), before.get('b'))
+  const { characters } = mesh.picture
+  mesh.picture.anew('compositions', 2)
+  t.ok(mesh.picture.characters < characters)
+  t.match(mesh.states.all(mesh.picture).get('a'), { where: 'behind', nodes: [{ composition: null }, { composition: null }] })
+  for (const bucket of bucketNames) mesh.picture.anew(bucket, 2)
+  t.equal(mesh.picture.characters, 0)
+  t.equal(mesh.states.all(mesh.picture).size, 0)
+})
+
 /** The words that a take-in may leave behind, by how it ended. */
 const leaves: Record<string, Array<ModuleState['where']>> = {
   'taken-in': ['current'],
