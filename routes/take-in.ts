@@ -1,16 +1,25 @@
 /** An operator takes a module's new build in with one POST (DESIGN sections 3 and 6). */
 import { Type, type FastifyPluginAsyncTypebox } from '@fastify/type-provider-typebox'
-import { MeshError } from '../src/core/errors.js'
+import { asMeshError, MeshError } from '../src/core/errors.js'
 import { limits } from '../src/core/limits.js'
 import { isName, namePattern } from '../src/core/names.js'
+import type { StepDone } from '../src/core/take-in/take.js'
 import { principalOf } from '../src/http/auth.js'
 import { matchesStrongly, matchesWeakly, waitOf } from '../src/http/conditional.js'
+import { wantsEvents } from '../src/http/event-stream.js'
 import { sendJson } from '../src/http/json.js'
+import { TakeInStream } from '../src/http/take-in-stream.js'
 import { PlanSchema } from '../src/schemas/plan.js'
 import { problemResponses } from '../src/schemas/problem.js'
 import { TakeInAnswerSchema, TakeInBodySchema } from '../src/schemas/take-in.js'
 
 const answer = (description: string): object => ({ description, content: { 'application/json': { schema: Type.Ref('TakeInAnswer') } } })
+
+/** The same, or each step as an event. */
+const answerOrEvents = (description: string): object => ({
+  description,
+  content: { 'application/json': { schema: Type.Ref('TakeInAnswer') }, 'text/event-stream': { schema: Type.String() } }
+})
 
 const routes: FastifyPluginAsyncTypebox = async (app) => {
   app.addSchema(TakeInAnswerSchema)
@@ -65,12 +74,16 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
       security,
       params,
       headers: Type.Object({
+        accept: Type.Optional(Type.String({
+          description: '`text/event-stream`: events `step` {step, ms, error?} as each step ends, then `done` with the answer or `failed` with the problem; what is ' +
+            'known before the first step is answered as without events'
+        })),
         prefer: Type.Optional(Type.String({ description: `\`wait=S\`: wait up to S seconds, ${limits.preferWaitS} at most, for a build that is not there yet` })),
         'if-match': Type.Optional(Type.String({ description: 'the ETag of the plan that alone is to be carried out' }))
       }),
       body: TakeInBodySchema,
       response: {
-        200: answer('how it ended, and what was done'),
+        200: answerOrEvents('how it ended, and what was done'),
         202: answer('`waiting`: the build that the trunk value names is not there yet; its done key wakes the take-in'),
         ...problemResponses('not-held', 'plan-changed', 'too-large', 'unsupported-media-type', 'step-failed', 'unavailable')
       }
@@ -80,12 +93,23 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
     const { 'if-match': ifMatch, prefer } = request.headers
     const { reason } = request.body
     const who = `operator ${principalOf(request).name}`
-    const result = await takeIns.run(name, reason === undefined ? who : `${who}: ${reason}`, {
-      ...(ifMatch === undefined ? {} : { ifMatch: (etag: string) => matchesStrongly(ifMatch, etag) }),
-      waitMs: 1000 * waitOf(prefer)
-    })
-    if (result.outcome === 'not-held' || result.outcome === 'removed') throw notHeld(name)
-    return sendJson(reply.code(result.outcome === 'waiting' ? 202 : 200).header('cache-control', 'no-store'), result)
+    const stream = wantsEvents(request.headers.accept) ? new TakeInStream(reply) : undefined
+    try {
+      const result = await takeIns.run(name, reason === undefined ? who : `${who}: ${reason}`, {
+        ...(ifMatch === undefined ? {} : { ifMatch: (etag: string) => matchesStrongly(ifMatch, etag) }),
+        ...(stream ? { progress: (step: StepDone) => stream.step(step) } : {}),
+        waitMs: 1000 * waitOf(prefer)
+      })
+      if (result.outcome === 'not-held' || result.outcome === 'removed') throw notHeld(name)
+      if (!stream) return sendJson(reply.code(result.outcome === 'waiting' ? 202 : 200).header('cache-control', 'no-store'), result)
+      stream.done(result)
+    } catch (error) {
+      if (!stream?.isOpen) throw error
+      stream.failed(asMeshError(error))
+    } finally {
+      stream?.close()
+    }
+    return reply
   })
 }
 

@@ -11,12 +11,6 @@ import { heldModule, standing } from './inventory.js'
 import type { Sight } from './sight.js'
 import type { Granted, NodesOf, Registration } from './take.js'
 
-/** Behind is a grant of another fingerprint, commit or set of nodes; not one whose compositions were merely written again. */
-function isBehind (grant: Grant | undefined, { fp, commit }: Registration, nodes: readonly string[]): boolean {
-  return grant?.fp !== fp || !sameCommit(grant.commit, commit) ||
-    canonical(Object.keys(grant.nodes).sort()) !== canonical([...nodes].sort())
-}
-
 /** The grant that stands; one that does not fit says nothing: it is written anew over its revision. */
 function standingGrant (sight: Sight, fp: string): Grant | undefined {
   const key = `${sight.module}.${fp}`
@@ -28,12 +22,22 @@ function standingGrant (sight: Sight, fp: string): Grant | undefined {
   }
 }
 
+/**
+ * Behind is a grant of another fingerprint, commit or set of nodes, or one that speaks of a composition which was removed since; not
+ * one whose compositions were merely written again.
+ */
+function isBehind (sight: Sight, { fp, commit }: Registration, nodes: readonly string[]): boolean {
+  const grant = standingGrant(sight, fp)
+  return grant?.fp !== fp || !sameCommit(grant.commit, commit) ||
+    canonical(Object.keys(grant.nodes).sort()) !== canonical([...nodes].sort()) || nodes.some((node) => sight.remade.has(node))
+}
+
 const standingGrants = (sight: Sight): Entry[] => sight.all('grants').filter(({ deleted }) => !deleted)
 
 /** Whether the grant is not what it should be; a module that runs nowhere should have none. */
 export function grantBehind (sight: Sight, nodes: NodesOf, at: Registration | undefined): boolean {
   if (!at || nodes.assigned.length === 0) return nodes.assignment !== 'absent' && standingGrants(sight).length > 0
-  return isBehind(standingGrant(sight, at.fp), at, nodes.assigned)
+  return isBehind(sight, at, nodes.assigned)
 }
 
 const none: Granted = { granted: false, deleted: 0, moved: false }
@@ -51,7 +55,7 @@ export async function grant (sight: Sight, nodes: NodesOf, at: Registration | un
   if (nodes.assigned.length === 0 || !at) {
     return nodes.assignment === 'absent' ? none : finish(sight, false, undefined)
   }
-  const behind = isBehind(standingGrant(sight, at.fp), at, nodes.assigned)
+  const behind = isBehind(sight, at, nodes.assigned)
   if (behind) {
     const carried: Array<[string, string]> = []
     for (const node of nodes.assigned) {
@@ -63,6 +67,7 @@ export async function grant (sight: Sight, nodes: NodesOf, at: Registration | un
     }
     const document: Grant = { module, fp: at.fp, commit: at.commit, nodes: Object.fromEntries(carried) }
     await sight.write('grants', `${module}.${at.fp}`, canonical(document))
+    sight.remade.clear()
   }
   return finish(sight, behind, at)
 }

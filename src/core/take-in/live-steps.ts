@@ -36,10 +36,11 @@ export function liveSteps ({ store, makeCredential, patience, holder, applied }:
   const retried = <T>(work: () => Promise<T>): Promise<T> => again(work, deadline, patience)
   let first: { from: string | undefined, record: Entry | undefined } | undefined
   let sight: Sight | undefined
+  const remade = new Set<string>()
 
   /** Works on what is seen of the module. What failed may have failed because that is old: the next try sees anew. */
   const seeing = <T>(module: string, work: (sight: Sight) => Promise<T>): Promise<T> => retried(async () => {
-    const seen = sight ??= await Sight.of(store, module, holder.key)
+    const seen = sight ??= await Sight.of(store, module, { holder: holder.key, remade })
     first ??= { from: registeredIn(seen), record: seen.target('takeins', module) }
     try {
       return await work(seen)

@@ -19,6 +19,8 @@ export interface PlannedTakeIn {
   plan: Plan
   /** Strong, of what would be done: it is the same as long as a run would do the same. */
   etag: string
+  /** What would be written, key by key. */
+  writes: Planned[]
 }
 
 /** Stands for the user that a run would make: one and the same each time, so that the same plan reads the same. */
@@ -55,7 +57,7 @@ export async function planTakeIn (store: Store, module: string, patience: Patien
     compositions: over.planned.filter(({ bucket }) => bucket === 'compositions').map(compositionOf),
     grants: grantsOf(over.planned, module)
   }
-  return { plan, etag: `"${createHash('sha256').update(canonical(plan)).digest('base64url').slice(0, 22)}"` }
+  return { plan, writes: over.planned, etag: `"${createHash('sha256').update(canonical(plan)).digest('base64url').slice(0, 22)}"` }
 }
 
 function compositionOf ({ key, before, text }: Planned): Plan['compositions'][number] {

@@ -10,6 +10,14 @@ import { hintsOf, type Hints } from './hints.js'
 import { Inventory } from './inventory.js'
 import { Once } from './once.js'
 
+/** What a run knows whatever it sees. */
+export interface KnownBefore {
+  /** Key of the broker module's composition, as far as this process knows. */
+  holder?: string | undefined
+  /** Nodes whose composition this run wrote where none stood: what a grant says of them is of one that was removed. */
+  remade: Set<string>
+}
+
 export class Sight {
   #second: Promise<Once> | undefined
   readonly #written = new Set<string>()
@@ -21,12 +29,11 @@ export class Sight {
     readonly epoch: number,
     private readonly targets: Map<string, Entry>,
     private readonly hints: Hints,
-    /** Key of the broker module's composition, as far as this process knows. */
-    private readonly holder: string | undefined
+    private readonly known: KnownBefore
   ) {}
 
   /** Reads all that a run of the module may write, but for the broker module's composition, which all runs share. */
-  static async of (store: Store, module: string, holder?: string): Promise<Sight> {
+  static async of (store: Store, module: string, known: KnownBefore = { remade: new Set() }): Promise<Sight> {
     const targets = new Map<string, Entry>()
     const know = (bucket: BucketName, entry: Entry | undefined): void => { if (entry) targets.set(`${bucket} ${entry.key}`, entry) }
     // The trunk is no target: it says which done key to read in the second round.
@@ -38,7 +45,7 @@ export class Sight {
     know('takeins', record)
     for (const entry of compositions.values()) know('compositions', entry)
     for (const entry of grants.values()) know('grants', entry)
-    return new Sight(store, module, compositions.epoch, targets, hintsOf(trunk, held, compositions.values()), holder)
+    return new Sight(store, module, compositions.epoch, targets, hintsOf(trunk, held, compositions.values()), known)
   }
 
   /** A key of the first round: as it was read, or as it was written since. */
@@ -57,6 +64,9 @@ export class Sight {
 
   /** A key as it is by now, whatever was seen of it. */
   fresh (bucket: BucketName, key: string): Promise<Entry | undefined> { return this.store.read(bucket, key) }
+
+  /** See `KnownBefore`. */
+  get remade (): Set<string> { return this.known.remade }
 
   /** Writes a target; rejects with Conflict where another did so since it was read. */
   async write (bucket: BucketName, key: string, text: string): Promise<number> {
@@ -86,6 +96,7 @@ export class Sight {
 
   async #wrote (bucket: BucketName, entry: Entry): Promise<number> {
     const id = `${bucket} ${entry.key}`
+    if (bucket === 'compositions' && (this.targets.get(id)?.deleted ?? true)) this.remade.add(entry.key.slice(0, entry.key.indexOf('.')))
     this.targets.set(id, entry)
     this.#written.add(id)
     if (bucket === 'inventory') (await this.#inputs()).know(bucket, entry)
@@ -99,7 +110,7 @@ export class Sight {
 
   /** Most of what the steps will ask for, at once; what is missing here is read when it is asked for, which is later still. */
   async #readInputs (): Promise<Once> {
-    const { module, hints, holder } = this
+    const { module, hints, known: { holder } } = this
     const once = new Once(this.store)
     const inventory = [
       'seat.broker', `module.${module}`, `assignment.${module}`, ...hints.isBound ? [`binding.${module}`] : [], ...hints.nodes.map((node) => `node.${node}`)

@@ -84,10 +84,10 @@ export class EventStream {
   }
 }
 
-interface Options { token?: string, headers?: RequestHeaders, wait?: number, tls?: ConnectionOptions | undefined }
+interface Options { method?: 'GET' | 'POST', token?: string, headers?: RequestHeaders, wait?: number, tls?: ConnectionOptions | undefined }
 
 /** Asks for an event stream; resolves when it is known what the answer is, or `wait` ms are over; rejects where openapi.yaml allows none such. */
-export function sse (t: Owner, port: number, target: string, { token, headers = {}, wait = 5000, tls }: Options = {}): Promise<EventStream> {
+export function sse (t: Owner, port: number, target: string, { method = 'GET', token, headers = {}, wait = 5000, tls }: Options = {}): Promise<EventStream> {
   const socket = dial(port, tls)
   atEnd(t, () => socket.destroy())
   return new Promise((resolve, reject) => {
@@ -96,7 +96,7 @@ export function sse (t: Owner, port: number, target: string, { token, headers = 
       clearTimeout(patience)
       const { status, headers: heads, body } = stream
       try {
-        if (status !== 0) assertDocumented(port, { method: 'GET', target }, { status, headers: heads, body, data: Buffer.from(body) }, body !== '')
+        if (status !== 0) assertDocumented(port, { method, target }, { status, headers: heads, body, data: Buffer.from(body) }, body !== '')
         resolve(stream)
       } catch (error) { reject(error) }
     }
@@ -105,8 +105,8 @@ export function sse (t: Owner, port: number, target: string, { token, headers = 
     socket.on('error', () => { /* close follows */ })
     socket.on('close', () => { stream.close(); settled() })
     socket.on('connect', () => {
-      const all = { Host: `${HOST}:${port}`, Accept: 'text/event-stream', ...bearer(token), ...headers }
-      socket.write(`GET ${target} HTTP/1.1\r\n${headerLines(all)}\r\n`)
+      const all = { Host: `${HOST}:${port}`, Accept: 'text/event-stream', ...method === 'POST' ? { 'Content-Length': '0' } : {}, ...bearer(token), ...headers }
+      socket.write(`${method} ${target} HTTP/1.1\r\n${headerLines(all)}\r\n`)
     })
   })
 }
