@@ -74,7 +74,8 @@ export function renderUserList (fixed: string, rows: readonly unknown[]): { text
     if (why === undefined) good.push(row as BusUsers)
     else {
       const module = (row as { module?: unknown } | null)?.module
-      dropped.push({ module: isName(module) ? module : quoted(String(module)), why })
+      // Only a text is said: an object's own toString may be anything, and must not fail the list.
+      dropped.push({ module: isName(module) ? module : typeof module === 'string' ? quoted(module) : 'a module without a name', why })
     }
   }
   good.sort((a, b) => a.module < b.module ? -1 : a.module > b.module ? 1 : 0)
