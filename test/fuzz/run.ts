@@ -7,6 +7,9 @@ export interface Report { runs: number, counts: Map<string, number>, ms: number,
 
 interface Options { seed: number, runs: number, path?: string }
 
+/** The longest that one call takes, in ms: a finding that is a wait is made smaller only as far as there is time. */
+const longestMs = 120_000
+
 /** Inputs between two looks at the gateway. */
 const batch = 100
 
@@ -25,7 +28,7 @@ export async function fuzz (stage: Stage, kind: Kind, { seed, runs, path }: Opti
     const came = await kind.attempt(stage, input)
     counts.set(came, (counts.get(came) ?? 0) + 1)
     if (stage.gateway.ended || ++tried % batch === 0) await stage.look()
-  }), { seed, numRuns: runs, ...(path === undefined ? {} : { path }) })
+  }), { seed, numRuns: runs, interruptAfterTimeLimit: longestMs, ...(path === undefined ? {} : { path }) })
   const report = { runs: details.numRuns, counts, ms: Date.now() - began }
   if (details.failed) {
     const why = details.errorInstance instanceof Error ? details.errorInstance.message : String(details.errorInstance)

@@ -13,7 +13,7 @@ const manifest = {
   module: 'd1',
   config: {
     port: { default: 8080, schema: { type: 'integer', minimum: 1 } },
-    name: { default: valueMark, schema: { type: 'string', pattern: '^[a-z0-9-]*$', enum: [valueMark, 'x'] } },
+    name: { default: valueMark, schema: { type: 'string', pattern: '^[a-z0-9-]*$', maxLength: 40 } },
     list: { default: [1, { a: null }], schema: { type: 'array', items: { anyOf: [{ type: 'number' }, { type: 'object', properties: { a: true } }] } } }
   },
   secrets: ['password'],
@@ -52,7 +52,7 @@ const keyOf = (key: string): fc.Arbitrary<string> => fc.oneof({ weight: 8, arbit
 const leaf = fc.oneof(
   { weight: 2, arbitrary: anyText },
   { weight: 2, arbitrary: fc.constantFrom<unknown>('d1', 'd2', 'd-node', 'node-a', 'none', fp('a'), fp('c'), 'fp1-x', 'a.b', 'a..b', '>', 'mesh.x', '$SYS.>', ['a', 'a'], curve('C'), '1.2') },
-  { weight: 1, arbitrary: fc.constantFrom<unknown>({ $ref: '#' }, { $ref: 'http://127.0.0.1:9/x' }, { type: 'x' }, { pattern: '(' }, { pattern: '(a+)+$' }, { format: 'x' }, { $id: 'x' }, { default: valueMark }, { const: valueMark }) },
+  { weight: 1, arbitrary: fc.constantFrom<unknown>({ $ref: '#' }, { $ref: 'http://127.0.0.1:9/x' }, { type: 'x' }, { pattern: '(' }, { pattern: '(a+)+$' }, { format: 'x' }, { $id: 'x' }, { default: valueMark }) },
   { weight: 1, arbitrary: anyJson() }
 )
 
@@ -95,7 +95,7 @@ function judge (what: string, answer: HttpResult): void {
 
 export const documentsKind = kind<Drawn>({
   promise: 'whatever stands in the buckets, a take-in ends with a sentence or a name, and the next good documents are taken in',
-  runs: 40,
+  runs: 15,
   input: fc.record({ writes: fc.array(write, { minLength: 1, maxLength: 3 }), plan: fc.boolean() }),
   async attempt (stage, { writes, plan }) {
     if (!setUp.has(stage)) {

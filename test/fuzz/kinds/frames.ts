@@ -13,23 +13,33 @@ const handshake = request('GET', '/watch', {
   Authorization: `Bearer ${mark}`, Connection: 'Upgrade', Upgrade: 'websocket', 'Sec-WebSocket-Version': '13', 'Sec-WebSocket-Key': 'dGhlIHNhbXBsZSBub25jZQ=='
 })
 const browser = request('GET', '/watch', {
-  Origin: 'https://dash.example', Connection: 'keep-alive, Upgrade', Upgrade: 'websocket', 'Sec-WebSocket-Version': '13',
-  'Sec-WebSocket-Key': 'dGhlIHNhbXBsZSBub25jZQ==', 'Sec-WebSocket-Protocol': `mesh.provision.v1, bearer.${mark}`, 'Sec-WebSocket-Extensions': 'permessage-deflate'
+  Origin: 'https://dash.example',
+  Connection: 'keep-alive, Upgrade',
+  Upgrade: 'websocket',
+  'Sec-WebSocket-Version': '13',
+  'Sec-WebSocket-Key': 'dGhlIHNhbXBsZSBub25jZQ==',
+  'Sec-WebSocket-Protocol': `mesh.provision.v1, bearer.${mark}`,
+  'Sec-WebSocket-Extensions': 'permessage-deflate'
 })
 
 const call = fc.constantFrom('port', 'a/b', 'none').map((key) => JSON.stringify(rpc('provision.watch', { kind: 'config', key }, 1)))
+/** The length that a frame says and has not. */
+const saidLength = fc.constantFrom(0, 1, 125, 126, 16_385, 65_536, 2 ** 31, 2 ** 53)
+
 const oneFrame = fc.record({
   opcode: fc.oneof(fc.constantFrom(...Object.values(opcodes)), fc.integer({ min: 0, max: 15 })),
   payload: fc.oneof(call.map((one) => Buffer.from(one)), mutatedText(call).map((one) => Buffer.from(one)), anyText.map((one) => Buffer.from(one)),
-    fc.uint8Array({ maxLength: 140 }).map((bytes) => Buffer.from(bytes)), fc.constantFrom(Buffer.alloc(16_385, 'a'), Buffer.alloc(126, 'a'), Buffer.from([0x03, 0xe8]))),
+    fc.uint8Array({ maxLength: 140 }).map((bytes) => Buffer.from(bytes)),
+    fc.constantFrom(Buffer.alloc(16_385, 'a'), Buffer.alloc(126, 'a'), Buffer.from([0x03, 0xe8]))),
   mask: fc.oneof({ weight: 6, arbitrary: fc.constant(true) }, { weight: 1, arbitrary: fc.constant(false) }),
   fin: fc.oneof({ weight: 4, arbitrary: fc.constant(true) }, { weight: 1, arbitrary: fc.constant(false) }),
   rsv: fc.oneof({ weight: 8, arbitrary: fc.constant(0) }, { weight: 1, arbitrary: fc.constantFrom(0x40, 0x20, 0x10, 0x70) }),
-  len: fc.oneof({ weight: 8, arbitrary: fc.constant(undefined) }, { weight: 1, arbitrary: fc.constantFrom(0, 1, 125, 126, 16_385, 65_536, 2 ** 31, 2 ** 53) })
+  len: fc.oneof({ weight: 8, arbitrary: fc.constant(undefined) }, { weight: 1, arbitrary: saidLength })
 }).map(({ opcode, payload, ...how }) => frameOf(opcode, payload, how))
 
 /** The mask is drawn by the client's own means; a fixed one keeps a seed's bytes the same. */
-function frameOf (opcode: number, payload: Buffer, { mask, ...how }: { mask: boolean, fin: boolean, rsv: number, len: number | undefined }): Buffer {
+interface How { mask: boolean, fin: boolean, rsv: number, len: number | undefined }
+function frameOf (opcode: number, payload: Buffer, { mask, ...how }: How): Buffer {
   const bare = frame(opcode, payload, { ...how, mask: false })
   if (!mask) return bare
   const head = bare.subarray(0, bare.length - payload.length)

@@ -62,7 +62,7 @@ const sorted = (ids: string[]): string => ids.sort().join(' ')
 
 export const rpcKind = kind<string[]>({
   promise: 'each message with an id is answered once, in a form that docs/watch.md has, whatever it is',
-  runs: 500,
+  runs: 150,
   input: fc.array(message, { minLength: 1, maxLength: 8 }),
   async attempt (stage, drawn) {
     const { tokens } = stage

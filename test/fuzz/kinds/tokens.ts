@@ -40,9 +40,14 @@ const input: fc.Arbitrary<Drawn> = fc.record({
   header: fc.oneof({ weight: 3, arbitrary: fc.constant({}) }, {
     weight: 1,
     arbitrary: fc.record({
-      typ: fc.constantFrom<unknown>('JWT', 'jwt', 'JOSE', 'at+jwt', 'x', 7, null), kid: fc.constantFrom<unknown>('ed-1', 'rs-1', 'none', '', 7, null, '__proto__', '../x'),
-      alg: fc.constantFrom<unknown>('EdDSA', 'none', 'HS256', 'RS256', 'ES256', 'PS256', '', null), crit: fc.constantFrom<unknown>(['exp'], [], 'x'),
-      b64: fc.boolean(), jku: fc.constant('http://127.0.0.1:9/'), jwk: fc.constant(foreign.ed.jwk), zip: fc.constant('DEF')
+      typ: fc.constantFrom<unknown>('JWT', 'jwt', 'JOSE', 'at+jwt', 'x', 7, null),
+      kid: fc.constantFrom<unknown>('ed-1', 'rs-1', 'none', '', 7, null, '__proto__', '../x'),
+      alg: fc.constantFrom<unknown>('EdDSA', 'none', 'HS256', 'RS256', 'ES256', 'PS256', '', null),
+      crit: fc.constantFrom<unknown>(['exp'], [], 'x'),
+      b64: fc.boolean(),
+      jku: fc.constant('http://127.0.0.1:9/'),
+      jwk: fc.constant(foreign.ed.jwk),
+      zip: fc.constant('DEF')
     }, { requiredKeys: [] })
   }),
   key: fc.constantFrom('ed', 'ed', 'es', 'es384', 'rs'),
@@ -58,8 +63,11 @@ function make ({ claims: { sub, aud, exp, nbf, extra }, header, key, alg, signed
   const at = (of: unknown): unknown => typeof of === 'number' ? now + of : of
   const payload = { sub, aud, exp: at(exp), nbf: at(nbf), iat: now, ...(extra as object) }
   const { kid, publicKey } = keys[key]
-  const by = signedBy === 'us' ? keys[key] : signedBy === 'foreign' ? { ...foreign[key], kid }
-    : signedBy === 'secret' ? { kid, secret: publicKey.export({ type: 'spki', format: 'pem' }).toString() } : { kid }
+  const by = signedBy === 'us'
+    ? keys[key]
+    : signedBy === 'foreign'
+      ? { ...foreign[key], kid }
+      : signedBy === 'secret' ? { kid, secret: publicKey.export({ type: 'spki', format: 'pem' }).toString() } : { kid }
   try {
     return sign(by, payload, { header, alg: signedBy === 'secret' ? 'HS256' : signedBy === 'nobody' ? 'none' : alg })
   } catch { return undefined } // this key signs nothing of this name
