@@ -16,6 +16,10 @@ export const anyText: fc.Arbitrary<string> = fc.oneof(
   { weight: 1, arbitrary: fc.array(fc.integer({ min: 0, max: 0xffff }), { maxLength: 6 }).map((units) => String.fromCharCode(...units)) }
 )
 
+/** What is drawn at times, and mostly left out. */
+export const mostlyNot = <T>(drawn: fc.Arbitrary<T>): fc.Arbitrary<T | undefined> =>
+  fc.oneof({ weight: 4, arbitrary: fc.constant(undefined) }, { weight: 1, arbitrary: drawn })
+
 const numbers = fc.oneof(fc.integer(), fc.double(), fc.constantFrom(0, -0, 1.5, 2 ** 53, -(2 ** 31), 1e300))
 
 /** Any JSON value; `leaf` stands among its leaves. */

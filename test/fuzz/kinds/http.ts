@@ -4,7 +4,7 @@ import { request, type RequestHeaders } from '../../support/wire/bytes.js'
 import { rawHttp } from '../../support/wire/http.js'
 import { operations } from '../../support/wire/spec.js'
 import { kind } from '../kind.js'
-import { anyJson, anyText, mutatedText, oddJson } from '../mutate.js'
+import { anyJson, anyText, mostlyNot, mutatedText, oddJson } from '../mutate.js'
 import { boundMs, type Stage } from '../stage.js'
 
 const examples: Record<string, string[]> = {
@@ -22,11 +22,11 @@ const targetOf = (text: string): string => text.replace(/[\s\u007f-\uffff]/gu, '
 const query = fc.oneof({ weight: 4, arbitrary: fc.constant('') }, { weight: 1, arbitrary: encoded.map((text) => `?${text}=${text}`) },
   { weight: 1, arbitrary: fc.constantFrom('?', '?module=m2', '?access_token=x', `?${'x'.repeat(9000)}`) })
 
-const headerValue = (...good: string[]): fc.Arbitrary<string | undefined> => fc.option(fc.oneof(
+const headerValue = (...good: string[]): fc.Arbitrary<string | undefined> => mostlyNot(fc.oneof(
   { weight: 3, arbitrary: fc.constantFrom(...good) },
   { weight: 1, arbitrary: mutatedText(fc.constantFrom(...good), 2).map((text) => text.replace(/[^\t -~\u00a0-\u00ff]/g, '')) },
   { weight: 1, arbitrary: anyText.map((text) => text.replace(/[^\t -~\u00a0-\u00ff]/g, '')) }
-), { nil: undefined, freq: 2 })
+))
 
 const headers: fc.Arbitrary<RequestHeaders> = fc.record({
   'If-None-Match': headerValue('*', '"x"', 'W/"x"', '"', '"a", "b"'),
@@ -65,7 +65,7 @@ const input: fc.Arbitrary<Drawn> = fc.constantFrom(...operations).chain(({ metho
     { weight: 1, arbitrary: fc.constantFrom('GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS', 'TRACE', 'PROPFIND', 'M-SEARCH') }),
   target: fc.tuple(
     fc.tuple(...path.split('/').slice(1).map((part) => part.startsWith('{') ? segment(part.slice(1, -1)) : fc.constant(part))).map((parts) => `/${parts.join('/')}`),
-    query, fc.option(mutatedText(fc.constant(path), 3).map((text) => `/${targetOf(text)}`), { nil: undefined, freq: 8 })
+    query, mostlyNot(mutatedText(fc.constant(path), 3).map((text) => `/${targetOf(text)}`))
   ).map(([good, search, other]) => (other ?? good) + search),
   who,
   headers,
