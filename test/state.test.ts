@@ -115,14 +115,14 @@ t.test('what does not fit is told with its key and reason, and disturbs nobody e
   await buckets.put('inventory', 'module.m5', { module: 'm1' })
   await buckets.put('grants', `m4.${fp('b')}`, 'rubbish')
   await buckets.put('inventory', 'module.Not-A-Name', 'rubbish')
-  const { modules } = await becomes(on, '/modules?where=behind,failing', ({ total }) => total === 5)
+  const { modules } = await becomes(on, '/modules?where=behind,failing', ({ total }) => total === 4)
   t.match(modules.map(({ module, problems }: { module: string, problems: object[] }) => ({ module, problems })), [
     { module: 'm1', problems: [{ key: 'trunk m1', why: /not fp2- and 64 hex digits/ }] },
     { module: 'm2', problems: [{ key: 'settings m2', why: /is no JSON/ }] },
-    { module: 'm3', problems: [{ key: 'inventory binding.m3', why: /does not fit at \/url/ }] },
     { module: 'm4', problems: [{ key: `grants m4.${fp('b')}`, why: /is no JSON/ }] },
     { module: 'm5', problems: [{ key: 'inventory module.m5', why: /names another module, m1/ }] }
   ])
+  t.match((await get(on, '/modules/m3')).json, { where: 'current', problems: [{ key: 'inventory binding.m3', why: /does not fit at \/url/ }] }, 'it declares no bound key')
   t.match((await get(on, '/modules/bus')).json, { where: 'current' })
 
   // A bucket that lost the assignment: nothing is removed, and the state says that something still stands.
@@ -259,7 +259,7 @@ t.test('200 modules on 20 nodes are told at once', async (t) => {
   const epoch = await buckets.epoch('compositions')
   const curve = (node: string): string => buckets.curves.get(node)?.getPublicKey() ?? ''
   const trunk = await buckets.meshRevision('trunk', 'pattern')
-  for (const module of modules) {
+  const write = async (module: string): Promise<void> => {
     await buckets.trunk(module, 'a')
     await buckets.registered(module, 'a', { module, permissions: { publish: ['a.>'] } }, trunk)
     await buckets.assign(module, nodes)
@@ -269,6 +269,8 @@ t.test('200 modules on 20 nodes are told at once', async (t) => {
     }))
     await buckets.put('grants', `${module}.${fp('a')}`, { module, fp: fp('a'), commit: commitOf('a'), nodes: Object.fromEntries(carried) })
   }
+  // Some at once: all together would take longer than a call may.
+  for (let from = 0; from < modules.length; from += 10) await Promise.all(modules.slice(from, from + 10).map(write))
   await buckets.holder('bus', 'n0')
   t.match((await post(on, 'bus')).json, { outcome: 'composed' })
   const first = await get(on, '/modules?limit=1000', { wait: 10_000 })

@@ -185,7 +185,7 @@ export const limits = {
   /** Differences told in one sentence of the state; the rest is counted, and the plan tells all. */
   stateDifferences: 5,
   /** Modules that are looked at before others have their turn of the event loop. */
-  stateSlice: 8,
+  stateSlice: 2,
   /** The state's copy of the buckets is let go when nobody asked for so long: dashboards ask each minute or not at all. */
   pictureIdleMs: 5 * 60_000,
   /** How long a request waits for that copy to be made; 4,000 compositions take a second. */

@@ -4,7 +4,7 @@ import type { TakeInRecord } from '../../schemas/take-in.js'
 import { sameCommit } from '../names.js'
 import type { Entry } from '../ports.js'
 import type { NodesOf, StepDone } from '../take-in/take.js'
-import type { Holder } from './bus-users.js'
+import type { Holder, Listing } from './bus-users.js'
 import { isHeld, judgeHeld, readAssignment, readRecord, readTrunk } from './documents.js'
 import type { OnNode } from './on-node.js'
 import type { Picture } from './picture.js'
@@ -23,6 +23,7 @@ export interface Found {
   /** Those bound to what it offers. */
   others: BoundOther[]
   holder: Holder | undefined
+  listing: Listing
   /** Whether the build of the trunk's fingerprint is there. */
   build: boolean
 }

@@ -7,7 +7,7 @@ import { isSeat, type Facts } from './facts.js'
 export interface Findings { gaps: string[], broken: string[] }
 
 export function findingsOf (facts: Facts): Findings {
-  const { aim, awaits, bad, held, isAt, module, registered } = facts
+  const { aim, awaits, bad, held, isAt, registered } = facts
   const broken = [bad.held, bad.trunk].filter((why) => why !== undefined)
   if (!held || broken.length > 0) return { gaps: [], broken }
   if (aim && !isAt && !awaits) {
@@ -20,9 +20,10 @@ export function findingsOf (facts: Facts): Findings {
 
   const own = compositionFindings(facts)
   const grantGaps = grantFindings(facts)
-  const { assignment, holder, nodes } = facts
-  // The step is left out where nothing of the module concerns the bus.
-  const concerns = nodes.length > 0 || grantGaps.length > 0 || own.gaps.length > 0 || (assignment !== 'absent' && holder?.listed.has(module))
+  const { assignment, holder, listing, nodes } = facts
+  // The step is left out where nothing of the module concerns the bus, and writes nothing where what the list says of it is right.
+  const isDue = nodes.length > 0 || grantGaps.length > 0 || own.gaps.length > 0 || (assignment !== 'absent' && listing.isListed)
+  const concerns = isDue && !listing.isRight
   return {
     gaps: [...own.gaps, ...(concerns && holder?.differs !== undefined ? [holder.differs] : []), ...grantGaps],
     // A seat that does not fit is read by every run, one that is not in place only where its composition is due.

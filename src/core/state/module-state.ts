@@ -47,7 +47,7 @@ export class ModuleStates {
   /** Reads a module's documents ahead, so that a look at all modules can be made in pieces. */
   warm (picture: Picture, module: string): void {
     const { assigned, left } = nodesOf(picture, module)
-    for (const node of [...assigned, ...left]) this.#nodes.of(picture, module, node)
+    this.#nodes.ofAll(picture, module, [...assigned, ...left])
   }
 
   /** Every module that is held or still stands somewhere, by name. */
@@ -64,15 +64,18 @@ export class ModuleStates {
     const fp = readTrunk(trunk).document?.fp
     const build = fp !== undefined && picture.get('builds', `done.${module}.${fp}`) !== undefined
     const { assigned, left } = nodesOf(picture, module)
-    const nodes = [...assigned, ...left].sort().map((node) => this.#nodes.of(picture, module, node))
-    const others: BoundOther[] = bound.flatMap((of) => nodesOf(picture, of).assigned.map((node) => ({ of, on: this.#nodes.of(picture, of, node) })))
+    const nodes = this.#nodes.ofAll(picture, module, [...assigned, ...left].sort())
+    const others: BoundOther[] = bound.flatMap((of) => this.#nodes.ofAll(picture, of, nodesOf(picture, of).assigned).map((on) => ({ of, on })))
+    const listing = this.#holders.listing(picture, holder, module, nodes)
     const made = [
       ...['module', 'assignment', 'binding'].map((kind) => picture.get('inventory', `${kind}.${module}`)),
       ...assigned.map((node) => picture.get('inventory', `node.${node}`)),
-      picture.get('settings', module), trunk, build, picture.get('takeins', module), holder,
+      picture.get('settings', module), trunk, build, picture.get('takeins', module),
+      // What others' rows of the user list lack does not concern this one.
+      picture.get('inventory', 'seat.broker'), listing.isListed, listing.isRight, ...(listing.isRight ? [] : [holder?.broken, holder?.differs]),
       ...nodes, 'bound', ...others.map(({ on }) => on), 'grants', ...picture.grantsOf.of(module).values()
     ]
-    return this.#states.get(module, made, () => stateOf(factsOf({ picture, module, nodes, others, holder, build })))
+    return this.#states.get(module, made, () => stateOf(factsOf({ picture, module, nodes, others, holder, listing, build })))
   }
 
   /** By module, those that may be bound to what it offers. */
@@ -92,7 +95,9 @@ export class ModuleStates {
   }
 
   #sweep (picture: Picture, states: ReadonlyMap<string, ModuleState>): void {
-    this.#states.keepOnly(new Set(states.keys()))
+    const modules = new Set(states.keys())
+    this.#states.keepOnly(modules)
+    this.#holders.sweep(modules)
     this.#nodes.sweep(picture, new Set([...states.values()].flatMap(({ module, nodes }) => nodes.map(({ node }) => `${node}.${module}`))))
   }
 }

@@ -46,8 +46,7 @@ export class OnNodes {
     const offers = offering.map((name) => picture.get('inventory', `module.${name}`))
     const ring = registered ? ringOf(picture, module) : undefined
     return this.#inputs.get(module, [held, settings, binding, ring?.join(), ...offers], () => {
-      const ofRegistered = registered && (readManifest(held).bad ?? readSettings(settings).bad ?? readBinding(binding).bad)
-      const broken = judgeHeld(held).bad ?? ofRegistered
+      const broken = judgeHeld(held).bad ?? (registered && whyUnread(registered, held, settings, binding))
       if (broken !== undefined) return { broken }
       if (!registered) return undefined
       const found = new Map(offering.map((name, at) => [name, readHeld(offers[at])]))
@@ -62,12 +61,17 @@ export class OnNodes {
     })
   }
 
-  /** A node that the module is assigned to, or where it stands. Undefined where the module is not registered. */
-  of (picture: Picture, module: string, node: string): OnNode {
-    const inputs = this.inputs(picture, module)
+  /** A node that the module is assigned to, or where it stands. `inputs` are the module's, where they are known already. */
+  of (picture: Picture, module: string, node: string, inputs = this.inputs(picture, module)): OnNode {
     const document = picture.get('inventory', `node.${node}`)
     const entry = picture.compositionsOf.of(module).get(node)
     return this.#nodes.get(`${node}.${module}`, [inputs, document, entry], () => judge(node, inputs, document, entry))
+  }
+
+  /** The same for several nodes. */
+  ofAll (picture: Picture, module: string, nodes: readonly string[]): OnNode[] {
+    const inputs = this.inputs(picture, module)
+    return nodes.map((node) => this.of(picture, module, node, inputs))
   }
 
   /** Forgets what is kept of modules and nodes that are not there any more. */
@@ -76,6 +80,13 @@ export class OnNodes {
     this.#inputs.keepOnly(modules)
     this.#nodes.keepOnly(present)
   }
+}
+
+/** Why what a module is composed from does not fit. What its manifest does not declare is not read. */
+function whyUnread ({ manifest }: Registered, held?: Entry, settings?: Entry, binding?: Entry): string | undefined {
+  const { config = {}, bound = {} } = manifest
+  const [hasConfig, hasBound] = [config, bound].map((keys) => Object.keys(keys).length > 0)
+  return readManifest(held).bad ?? (hasConfig ? readSettings(settings).bad : undefined) ?? (hasBound ? readBinding(binding).bad : undefined)
 }
 
 /** The other modules whose offers are read. */
