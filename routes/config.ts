@@ -11,6 +11,7 @@ import { matchesStrongly, matchesWeakly } from '../src/http/conditional.js'
 import { sendJson } from '../src/http/json.js'
 import { keyed, named } from '../src/http/query.js'
 import { problemResponses } from '../src/schemas/problem.js'
+import { proofs } from '../src/schemas/proofs.js'
 import { SettingAnswerSchema } from '../src/schemas/setting.js'
 
 const utf8 = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true })
@@ -72,7 +73,7 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
   }
   const schema = {
     tags: ['settings'],
-    security: [{ bearer: [] }],
+    security: proofs,
     params: Type.Object({
       name: Type.String({ pattern: namePattern }),
       key: Type.String({ description: 'one path segment, percent-decoded once; 1 to 256 characters, no control characters' })

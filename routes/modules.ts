@@ -7,13 +7,14 @@ import { describedName, describedPaging, describedPlaces, named, nameOf, numberO
 import { sendTagged, taggedResponses } from '../src/http/tagged.js'
 import { ModuleDetailSchema, ModuleListSchema, RecordListSchema } from '../src/schemas/module-state.js'
 import { problemResponses } from '../src/schemas/problem.js'
+import { proofs } from '../src/schemas/proofs.js'
 
 type Query = Record<string, unknown>
 
 const routes: FastifyPluginAsyncTypebox = async (app) => {
   for (const schema of [ModuleListSchema, ModuleDetailSchema, RecordListSchema]) app.addSchema(schema)
   const { state } = app.core
-  const common = { tags: ['state'], security: [{ bearer: [] }] }
+  const common = { tags: ['state'], security: proofs }
   const mayLook = app.only('operator', 'reader')
   // The schemas describe; what they name is checked with a sentence for each.
   const validatorCompiler = () => () => true

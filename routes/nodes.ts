@@ -5,6 +5,7 @@ import { describedName, describedPaging, describedPlaces, named, pagingOf, place
 import { sendTagged, taggedResponses } from '../src/http/tagged.js'
 import { NodeDetailSchema, NodeListSchema } from '../src/schemas/node-state.js'
 import { problemResponses } from '../src/schemas/problem.js'
+import { proofs } from '../src/schemas/proofs.js'
 
 type Query = Record<string, unknown>
 
@@ -12,7 +13,7 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
   app.addSchema(NodeListSchema)
   app.addSchema(NodeDetailSchema)
   const { state } = app.core
-  const common = { tags: ['state'], security: [{ bearer: [] }] }
+  const common = { tags: ['state'], security: proofs }
   const mayLook = app.only('operator', 'reader')
   const validatorCompiler = () => () => true
 

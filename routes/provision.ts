@@ -14,6 +14,7 @@ import { sendJson } from '../src/http/json.js'
 import { unauthenticated } from '../src/identity/principal.js'
 import { OneOf } from '../src/schemas/common.js'
 import { problemResponses } from '../src/schemas/problem.js'
+import { proofs } from '../src/schemas/proofs.js'
 
 // The schemas describe; what they name is checked in core, where the same rule serves the socket, and `secret` has its own answer.
 const Kind = Type.String({ description: '`config` or `bound`; `secret` is known and always refused' })
@@ -39,7 +40,7 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
       operationId: 'getValue',
       summary: 'One of the calling module\'s values',
       tags: ['provision'],
-      security: [{ bearer: [] }],
+      security: proofs,
       params: Type.Object({ kind: Kind, key: Key }),
       headers: Type.Object({
         'if-none-match': Type.Optional(Type.String({ description: 'ETags that the caller has: 304 where one is current' })),
@@ -108,7 +109,7 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
       operationId: 'listKeys',
       summary: 'The keys that the calling module may ask',
       tags: ['provision'],
-      security: [{ bearer: [] }],
+      security: proofs,
       params: Type.Object({ kind: Kind }),
       response: {
         200: {

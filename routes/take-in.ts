@@ -11,6 +11,7 @@ import { sendJson } from '../src/http/json.js'
 import { TakeInStream } from '../src/http/take-in-stream.js'
 import { PlanSchema } from '../src/schemas/plan.js'
 import { problemResponses } from '../src/schemas/problem.js'
+import { proofs } from '../src/schemas/proofs.js'
 import { TakeInAnswerSchema, TakeInBodySchema } from '../src/schemas/take-in.js'
 
 const answer = (description: string): object => ({ description, content: { 'application/json': { schema: Type.Ref('TakeInAnswer') } } })
@@ -31,7 +32,6 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
     return name
   }
   const notHeld = (name: string): MeshError => new MeshError('not-held', `${name} is not in the catalogue: an operator adds it as inventory module.${name}`)
-  const security = [{ bearer: [] }]
   const params = Type.Object({ name: Type.String({ pattern: namePattern }) })
 
   app.get('/modules/:name/take-in', {
@@ -41,7 +41,7 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
       summary: 'What a take-in would do now',
       description: 'Runs the steps without writing anything. The POST with `If-Match` of this ETag carries out this plan alone.',
       tags: ['take-in'],
-      security,
+      security: proofs,
       params,
       response: {
         200: {
@@ -71,7 +71,7 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
       summary: "Take a module's new build in",
       description: "Registers the module at the fingerprint of its trunk value, composes its nodes, then the bus's node, then writes the grant. Safe to repeat.",
       tags: ['take-in'],
-      security,
+      security: proofs,
       params,
       headers: Type.Object({
         accept: Type.Optional(Type.String({

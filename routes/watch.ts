@@ -11,6 +11,7 @@ import { WatchSession } from '../src/http/watch-session.js'
 import { tokenAlone } from '../src/identity/bearer.js'
 import { unauthenticated } from '../src/identity/principal.js'
 import { problemResponses } from '../src/schemas/problem.js'
+import { proofs } from '../src/schemas/proofs.js'
 
 const protocol = 'mesh.provision.v1'
 
@@ -56,7 +57,7 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
       summary: 'The WebSocket on which a module watches its values',
       description: 'JSON-RPC 2.0 in text frames, subprotocol mesh.provision.v1: see docs/watch.md.',
       tags: ['provision'],
-      security: [{ bearer: [] }],
+      security: proofs,
       response: {
         101: { type: 'null', description: 'the connection is a WebSocket from here on' },
         ...problemResponses('origin', 'upgrade-required', 'unavailable')

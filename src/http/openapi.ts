@@ -18,6 +18,12 @@ function bodiesAreOptional<T> (document: T): T {
   return document
 }
 
+// The plugin's types are those of OpenAPI 3.0, which had no name for it.
+const certificate = {
+  type: 'mutualTLS',
+  description: 'Where TLS_CLIENT_CA is set: an X.509-SVID, whose one URI is such a SPIFFE ID. A token beside it must be of the same.'
+} as unknown as { type: 'http', scheme: string }
+
 export default fp(async (app: FastifyInstance) => {
   await app.register(swagger, {
     openapi: {
@@ -46,7 +52,8 @@ export default fp(async (app: FastifyInstance) => {
             scheme: 'bearer',
             bearerFormat: 'JWT',
             description: 'A JWT-SVID whose `sub` is spiffe://TRUST_DOMAIN/module/M, /operator/O or /reader/R, or a token of an OpenID provider with the scope mesh:operate or mesh:read.'
-          }
+          },
+          certificate
         }
       }
     },
