@@ -4,6 +4,7 @@
  */
 import type { Msg, NatsConnection, Subscription } from 'nats'
 import { MeshError } from '../core/errors.js'
+import { headersOf } from './headers.js'
 import { newInbox } from './user.js'
 
 interface Pending {
@@ -87,7 +88,7 @@ export class Asker {
     const waiting = this.#pending.get(token)
     if (!waiting) return // answered by its first try already, or too late
     this.#pending.delete(token)
-    if (msg.data.length === 0 && msg.headers?.code === noResponders) {
+    if (msg.data.length === 0 && headersOf(msg)?.code === noResponders) {
       waiting.reject(new MeshError('unavailable', 'nobody answers for this node: its provisioner is not running or not on the bus'))
     } else waiting.resolve(msg)
   }
@@ -116,6 +117,6 @@ export class Asker {
 
 /** The error of a NATS services API reply: its code and reason; undefined for a plain reply. */
 export function serviceError (msg: Msg): { code: number, reason: string } | undefined {
-  const code = msg.headers?.get('Nats-Service-Error-Code')
-  return code ? { code: Number(code), reason: msg.headers?.get('Nats-Service-Error') ?? '' } : undefined
+  const code = headersOf(msg)?.get('Nats-Service-Error-Code')
+  return code ? { code: Number(code), reason: headersOf(msg)?.get('Nats-Service-Error') ?? '' } : undefined
 }

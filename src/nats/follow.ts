@@ -11,6 +11,7 @@ import { AckPolicy, DeliverPolicy, Events, NatsError, type JetStreamManager, typ
 import { limits } from '../core/limits.js'
 import type { BucketName, Entry } from '../core/ports.js'
 import { isMarker, streamOf, subjectOf } from './buckets.js'
+import { headersOf } from './headers.js'
 import { newConsumerName, newInbox } from './user.js'
 
 export interface Followed {
@@ -206,7 +207,7 @@ class Follower implements Following {
     this.#heardAt = Date.now()
     const consumer = this.#consumer
     if (!consumer) return
-    if (msg.headers?.code === 100) return this.#status(msg, consumer)
+    if (headersOf(msg)?.code === 100) return this.#status(msg, consumer)
     // $JS.ACK.STREAM.CONSUMER.TRIES.STREAM_SEQ.CONSUMER_SEQ.TIME.PENDING; newer servers put a domain and an account in front
     const tokens = msg.reply?.split('.') ?? []
     const at = tokens.length > 9 ? 7 : 5
@@ -223,7 +224,7 @@ class Follower implements Following {
     const key = msg.subject.slice(this.#start.length)
     if (sequence > (this.#handed.get(key) ?? 0)) {
       this.#handed.set(key, sequence)
-      const deleted = isMarker(msg.headers)
+      const deleted = isMarker(headersOf(msg))
       this.on.entry({ key, revision: sequence, deleted, text: deleted ? '' : decoder.decode(msg.data) })
     }
     if (!this.#ready && pending === 0) this.#markReady()
@@ -232,9 +233,9 @@ class Follower implements Following {
   /** Heartbeats and flow control. */
   #status (msg: Msg, consumer: { delivered: number }): void {
     if (msg.reply) msg.respond()
-    const stalled = msg.headers?.get('Nats-Consumer-Stalled')
+    const stalled = headersOf(msg)?.get('Nats-Consumer-Stalled')
     if (stalled) this.nc.publish(stalled)
-    const said = msg.headers?.get('Nats-Last-Consumer')
+    const said = headersOf(msg)?.get('Nats-Last-Consumer')
     // The server delivered more than was heard: start again behind what was handed last.
     if (said && Number(said) !== consumer.delivered) void this.#restart()
   }

@@ -9,6 +9,7 @@ import { isName, readableKinds, whyNoKey, type Kind } from '../core/names.js'
 import type { Hearing, Word } from '../core/ports.js'
 import { parseRevision } from '../core/revision.js'
 import type { Log } from './connection.js'
+import { headersOf } from './headers.js'
 import { revisionHeader, subjects } from './subjects.js'
 
 const decoder = new TextDecoder()
@@ -16,7 +17,7 @@ const decoder = new TextDecoder()
 /** A word as the view takes it; undefined for one that is none (no such kind, no revision, a key that is none). */
 export function wordOf (msg: Msg): Word | undefined {
   const module = msg.subject.split('.')[3]
-  const revision = parseRevision(msg.headers?.get(revisionHeader) || undefined)
+  const revision = parseRevision(headersOf(msg)?.get(revisionHeader) || undefined)
   if (!isName(module) || !revision) return undefined
   let said: { kind?: unknown, key?: unknown } | null
   try { said = JSON.parse(decoder.decode(msg.data)) } catch { return undefined }

@@ -5,6 +5,7 @@ import type { ValueName } from '../core/names.js'
 import type { Answer, Keys, Provisioner } from '../core/ports.js'
 import { parseRevision, type Revision } from '../core/revision.js'
 import { serviceError, type Asker } from './asker.js'
+import { headersOf } from './headers.js'
 import { revisionHeader, subjects } from './subjects.js'
 
 const encoder = new TextEncoder()
@@ -18,7 +19,7 @@ const broken = (why: string): MeshError => new MeshError('bad-answer', `the prov
 const sentence = (reason: string): string => reason.replace(/[\u0000-\u001f\u007f-\u009f]+/g, ' ').slice(0, 500)
 
 function revisionOf (msg: Msg): Revision {
-  const revision = parseRevision(msg.headers?.get(revisionHeader) || undefined)
+  const revision = parseRevision(headersOf(msg)?.get(revisionHeader) || undefined)
   if (!revision) throw broken('it bears no Mesh-Revision of the form EPOCH.REVISION')
   return revision
 }

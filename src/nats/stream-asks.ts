@@ -5,6 +5,7 @@
 import { ErrorCode, Events, type Msg, type MsgHdrs, type NatsConnection, type Subscription } from 'nats'
 import { Transient } from '../core/errors.js'
 import { limits } from '../core/limits.js'
+import { headersOf } from './headers.js'
 import { newInbox } from './user.js'
 
 /** JetStream's answer where it is an error: its own number, and a status like one of HTTP. */
@@ -96,7 +97,7 @@ export class StreamAsks {
     const waiting = this.#pending.get(token)
     if (!waiting) return // too late
     this.#pending.delete(token)
-    if (msg.data.length === 0 && msg.headers?.code === noResponders) waiting.reject(new Transient('nobody answers'))
+    if (msg.data.length === 0 && headersOf(msg)?.code === noResponders) waiting.reject(new Transient('nobody answers'))
     else waiting.resolve(msg)
   }
 
