@@ -85,4 +85,29 @@ t.test('what it found', async (t) => {
     const rows = [JSON.parse('{"module":{"toString":1,"valueOf":1}}') as unknown]
     t.match(renderUserList('', rows).dropped, [{ module: 'a module without a name', why: /does not fit/ }])
   })
+
+  await t.test('headers that are none make a broken answer, a word that is ignored, and a document like any other: the connection stays', async (t) => {
+    const { prov, nc, server } = stage
+    const bus = connect(server.port, HOST)
+    t.teardown(() => bus.destroy())
+    /** A message with a header block that no client library would write. */
+    const say = (subject: string, body: string): void => {
+      const head = '\r\n\nNats-Service-Error-Code: 403\r\n\r\n'
+      bus.write(`HPUB ${subject} ${head.length} ${head.length + body.length}\r\n${head}${body}\r\n`)
+    }
+    bus.write('CONNECT {"verbose":false,"headers":true,"no_responders":true}\r\n')
+    prov.stop()
+    const subscription = nc.subscribe('mesh.provision.node-a.m2.get', { callback: (_error, { reply = '' }) => say(reply, '') })
+    await nc.flush()
+    t.match(await http(port, 'GET', '/provision/config/port', { token: stage.tokens.m2 }), { status: 502, json: { detail: /no Mesh-Revision/ } })
+    say('mesh.provision.node-a.m1.changed', '{"kind":"config"}')
+    say('$KV.mesh_inventory.assignment.m2', '{"nodes":[]}')
+    say('$KV.mesh_settings.m2', '')
+    subscription.unsubscribe()
+    await prov.start()
+    const taken = await until(async () => (await http(port, 'POST', '/modules/m2/take-in', { token: operator })).json?.outcome === 'unassigned', 5000)
+    t.ok(taken ?? false, 'the document was read')
+    t.same(stage.gateway.logged(/disconnect|the bus is away|reconnect/i), [])
+    await stage.look()
+  })
 })
