@@ -3,6 +3,7 @@ import { isDeepStrictEqual } from 'node:util'
 import t from 'tap'
 import fc from 'fast-check'
 import { busUsers, composeModule, Unresolvable, type ComposeInput } from '../src/core/compose/compose.js'
+import { closedRing } from '../src/core/compose/cycle.js'
 import { diffComposition } from '../src/core/compose/diff.js'
 import { checkManifest, checkSetting } from '../src/core/compose/manifest.js'
 import { userRights, whyNoSubject } from '../src/core/compose/permissions.js'
@@ -314,6 +315,65 @@ t.test('a composition depends on nothing that is not its own', async (t) => {
     outcome(one)
     return canonical(one) === before
   }))
+})
+
+/** Bindings of a few modules among each other, each with the revision it was written at. */
+const bindings = fc.array(fc.record({ from: fc.nat(5), to: fc.nat(5) }), { maxLength: 12 }).map((written) => {
+  const bound = new Map<string, { revision: number, to: string[] }>()
+  for (const [i, { from, to }] of written.entries()) bound.set(`m${from}`, { revision: i + 1, to: [...bound.get(`m${from}`)?.to ?? [], `m${to}`] })
+  return bound
+})
+
+t.test('of each ring of bindings the module that was bound last is at fault, with the ring as a chain, and no other', async (t) => {
+  holds(t, 'a module is at fault where it reaches itself by bindings no younger than its own', fc.property(bindings, (bound) => {
+    const of = (module: string) => bound.get(module) ?? { revision: 0, to: [] }
+    for (let n = 0; n < 6; n++) {
+      const module = `m${n}`
+      const { revision } = of(module)
+      const reached = new Set<string>()
+      const walk = (at: string): void => {
+        for (const to of of(at).to) {
+          if (reached.has(to) || (to !== module && of(to).revision > revision)) continue
+          reached.add(to)
+          if (to !== module) walk(to)
+        }
+      }
+      walk(module)
+      const chain = closedRing(module, of)
+      if (reached.has(module) !== (chain !== undefined)) return false
+      if (!chain) continue
+      if (chain[0] !== module || chain.at(-1) !== module || chain.length < 2) return false
+      if (chain.slice(1).some((to, i) => !of(chain[i] as string).to.includes(to) || of(to).revision > revision)) return false
+      if (new Set(chain).size !== chain.length - 1) return false
+    }
+    return true
+  }))
+  holds(t, 'where nothing goes round nobody is at fault, and where something does somebody is', fc.property(bindings, (bound) => {
+    const of = (module: string) => bound.get(module) ?? { revision: 0, to: [] }
+    const goesRound = [...bound.keys()].some((module) => {
+      const reached = new Set<string>()
+      const edge = [...of(module).to]
+      for (let at = edge.pop(); at !== undefined; at = edge.pop()) if (!reached.has(at)) { reached.add(at); edge.push(...of(at).to) }
+      return reached.has(module)
+    })
+    return goesRound === [...bound.keys()].some((module) => closedRing(module, of) !== undefined)
+  }))
+  const manifest = billing({ bound: { url: {} } })
+  const input = { offersOf: () => ({ url: 'x' }), binding: { url: { module: 'shop', offer: 'url' } } }
+  const ring = { ...input, cycle: ['billing', 'shop', 'billing'] }
+  t.throws(() => compose(manifest, ring), unresolvable(/its bindings go round, billing → shop → billing, since binding\.billing was written last: bind one of these to another module/))
+  t.same(compose(manifest, input).bound, { url: 'x' })
+})
+
+t.test('a missing offer is an error for the one that is bound to it, and two modules may offer one name', async (t) => {
+  const offers: Record<string, Record<string, unknown>> = { one: { url: 'of one' }, two: { url: 'of two' } }
+  const offersOf = (module: string) => offers[module]
+  const manifest = billing({ bound: { a: {}, b: {} } })
+  const binding = { a: { module: 'one', offer: 'url' }, b: { module: 'two', offer: 'url' } }
+  t.same(compose(manifest, { offersOf, binding }).bound, { a: 'of one', b: 'of two' })
+  delete offers.two?.url
+  t.throws(() => compose(manifest, { offersOf, binding }), unresolvable(/bound "b" .* but two offers no such thing$/))
+  t.same(compose(billing({ bound: { a: {} } }), { offersOf, binding }).bound, { a: 'of one' }, 'who is not bound to it is composed as before')
 })
 
 t.test('a composition has exactly the declared keys, each with its one value', async (t) => {

@@ -327,6 +327,11 @@ t.test('a written key wakes exactly the modules it concerns', async (t) => {
   t.same(wrote('inventory', 'seat.broker', { module: 'bus', node: 'node-a' }), ['bus', 'db', 'm1', 'm2'])
   for (const text of ['', 'no JSON', 'null', '[]', '{"nodes":7}', '{"nodes":[7]}']) t.same(wrote('inventory', 'assignment.m2', undefined, text), ['m2'], text)
   t.same(wrote('inventory', 'binding.m2', { a: null, b: 7, c: { module: 7 } }), ['m2'])
+  wrote('inventory', 'binding.m2', { url: { module: 'db', offer: 'url' } })
+  t.same(wrote('inventory', 'binding.db', { x: { module: 'm1', offer: 'y' } }), ['db'])
+  t.same(wrote('inventory', 'binding.m1', { x: { module: 'm2', offer: 'y' } }), ['db', 'm1', 'm2'], 'a ring: one of them is not composed, and which one may be another now')
+  t.same(wrote('inventory', 'binding.db', {}), ['db', 'm1', 'm2'], 'and when it is open again')
+  t.same(wrote('inventory', 'binding.m1', {}), ['m1'])
   t.same(wrote('takeins', 'm1', {}), [])
   t.same(wrote('compositions', 'node-a.m1', {}), [])
 

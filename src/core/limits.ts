@@ -176,6 +176,8 @@ export const limits = {
   jetstreamSweepMs: 100,
   /** `Prefer: wait=S`: DESIGN section 6. */
   preferWaitS: 55,
+  /** A step's error in a record, of which 64 are kept: some sentences. */
+  recordErrorCharacters: 1000,
   /** Who and why, kept in one record. */
   wakesInRecord: 20,
 

@@ -84,21 +84,20 @@ export function standingComposition (key: string, entry: Entry | undefined): Com
   }
 }
 
-/** Writes one node's composition of the module that is seen; undefined where nothing had to be written. */
-async function write (sight: Sight, node: string, inputs: Inputs, makeCredential: MakeCredential): Promise<string | undefined> {
+/** Writes one node's composition of the module that is seen; undefined where nothing had to be written, else whether its user is another. */
+async function write (sight: Sight, node: string, inputs: Inputs, makeCredential: MakeCredential): Promise<{ newUser: boolean } | undefined> {
   const key = `${node}.${sight.module}`
   const stands = standingComposition(key, sight.target('compositions', key))
   const { document } = await (await sight.inputs()).node(node)
   const next = composition(node, document, inputs, stands, makeCredential)
   if (same(stands, next)) return undefined
   await sight.write('compositions', key, canonical(next))
-  return node
+  return { newUser: stands?.credential.user !== next.credential.user }
 }
 
 /** Removes what a node holds of a module that left it. Its sealed credential must not linger in the history (DESIGN section 5). */
-async function clear (sight: Sight, node: string): Promise<string> {
-  await sight.purge('compositions', `${node}.${sight.module}`)
-  return node
+async function clear (sight: Sight, node: string): Promise<object> {
+  return { removed: await sight.purge('compositions', `${node}.${sight.module}`) }
 }
 
 /** Whether an error speaks of time and of others, not of a document: the write is worth another try. */
@@ -127,7 +126,7 @@ export async function composeNodes (
   const pass = async (sight: Sight): Promise<Registered | undefined> => {
     problems.clear()
     const later: unknown[] = []
-    const attempt = async (node: string, work: () => Promise<string | undefined>): Promise<void> => {
+    const attempt = async (node: string, work: () => Promise<object | undefined>): Promise<void> => {
       try {
         if (await work() !== undefined) written.add(node)
       } catch (error) {
@@ -157,6 +156,7 @@ export async function composeNodes (
   }
   if (problems.size > 0) throw new PartlyComposed([...problems].sort().join('; '), [...written].sort())
 
+  let otherUsers = false
   await each(await boundTo(store, registered), (of) => again(async () => {
     const sight = await Sight.of(store, of)
     const targets: Array<{ bucket: 'compositions', key: string }> = []
@@ -168,7 +168,9 @@ export async function composeNodes (
         const key = `${node}.${of}`
         if (isHolder(node, of) || !standingComposition(key, sight.target('compositions', key))) continue
         targets.push({ bucket: 'compositions', key })
-        if (await write(sight, node, from, makeCredential) !== undefined) written.add(node)
+        const done = await write(sight, node, from, makeCredential)
+        if (done) written.add(node)
+        otherUsers ||= done?.newUser ?? false
       }
     } catch (error) {
       // One that cannot be resolved keeps what it has: that fails its own take-in, not this one.
@@ -176,7 +178,7 @@ export async function composeNodes (
     }
     if (targets.length > 0 && await sight.moved(targets)) throw new Conflict(`what ${of} is composed from was written by another`)
   }))
-  return { at: registered && { fp: registered.fp, commit: registered.commit }, written: [...written].sort() }
+  return { at: registered && { fp: registered.fp, commit: registered.commit }, written: [...written].sort(), ...(otherUsers ? { otherUsers } : {}) }
 }
 
 /**

@@ -2,7 +2,7 @@
 import { canonical } from '../documents.js'
 import { BadDocument } from '../errors.js'
 import { sameCommit } from '../names.js'
-import { formatRevision } from '../revision.js'
+import { formatRevision, isOlder, parseRevision } from '../revision.js'
 import type { Entry } from '../ports.js'
 import { GrantSchema, type Grant } from '../../schemas/composition.js'
 import { readNodes, standingComposition } from './compose-nodes.js'
@@ -28,8 +28,11 @@ function standingGrant (sight: Sight, fp: string): Grant | undefined {
  */
 function isBehind (sight: Sight, { fp, commit }: Registration, nodes: readonly string[]): boolean {
   const grant = standingGrant(sight, fp)
-  return grant?.fp !== fp || !sameCommit(grant.commit, commit) ||
-    canonical(Object.keys(grant.nodes).sort()) !== canonical([...nodes].sort()) || nodes.some((node) => sight.remade.has(node))
+  if (grant?.fp !== fp || !sameCommit(grant.commit, commit) || canonical(Object.keys(grant.nodes).sort()) !== canonical([...nodes].sort())) return true
+  return nodes.some((node) => {
+    const [remade, named] = [sight.remade.get(node), parseRevision(grant.nodes[node])]
+    return remade !== undefined && (named === undefined || isOlder(named, { epoch: sight.epoch, revision: remade }))
+  })
 }
 
 const standingGrants = (sight: Sight): Entry[] => sight.all('grants').filter(({ deleted }) => !deleted)
@@ -67,7 +70,6 @@ export async function grant (sight: Sight, nodes: NodesOf, at: Registration | un
     }
     const document: Grant = { module, fp: at.fp, commit: at.commit, nodes: Object.fromEntries(carried) }
     await sight.write('grants', `${module}.${at.fp}`, canonical(document))
-    sight.remade.clear()
   }
   return finish(sight, behind, at)
 }

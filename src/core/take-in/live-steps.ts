@@ -36,7 +36,7 @@ export function liveSteps ({ store, makeCredential, patience, holder, applied }:
   const retried = <T>(work: () => Promise<T>): Promise<T> => again(work, deadline, patience)
   let first: { from: string | undefined, record: Entry | undefined } | undefined
   let sight: Sight | undefined
-  const remade = new Set<string>()
+  const remade = new Map<string, number>()
 
   /** Works on what is seen of the module. What failed may have failed because that is old: the next try sees anew. */
   const seeing = <T>(module: string, work: (sight: Sight) => Promise<T>): Promise<T> => retried(async () => {
@@ -69,7 +69,7 @@ export function liveSteps ({ store, makeCredential, patience, holder, applied }:
       const { document: seat } = await seeing(module, async (sight) => (await sight.inputs()).seat())
       return composeNodes({ store, makeCredential, again: retried, seeing: (work) => seeing(module, work) }, module, nodes, seat)
     },
-    busHolder: async (module, nodes, { at, written: composedNow }) => {
+    busHolder: async (module, nodes, { at, written: composedNow, otherUsers = false }) => {
       const { behind, standing, isRight, isConcerned } = await seeing(module, async (sight) => {
         const behind = grantBehind(sight, nodes, at)
         const standing = await standingHolder(sight)
@@ -77,7 +77,7 @@ export function liveSteps ({ store, makeCredential, patience, holder, applied }:
         return {
           behind,
           standing,
-          isRight: await isListedRight(standing?.composition, sight),
+          isRight: !otherUsers && await isListedRight(standing?.composition, sight),
           isConcerned: stands || isListedStill(standing?.composition, module, nodes)
         }
       })

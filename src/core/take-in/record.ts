@@ -2,6 +2,7 @@
 import type { TakeInRecord } from '../../schemas/take-in.js'
 import { canonical } from '../documents.js'
 import { limits } from '../limits.js'
+import { printable } from '../names.js'
 import type { Entry, Store } from '../ports.js'
 import type { TakeInResult } from './take.js'
 
@@ -32,7 +33,7 @@ export async function keepRecord (store: Store, { result, failed, wrote, from, b
     by: by.slice(-limits.wakesInRecord),
     ...(from === undefined ? {} : { from }),
     ...(fp === null ? {} : { to: fp }),
-    steps
+    steps: steps.map((step) => step.error === undefined ? step : { ...step, error: printable(step.error, limits.recordErrorCharacters) })
   }
   await store.write('takeins', module, canonical(record), before?.revision ?? 0)
 }

@@ -14,8 +14,8 @@ import { Once } from './once.js'
 export interface KnownBefore {
   /** Key of the broker module's composition, as far as this process knows. */
   holder?: string | undefined
-  /** Nodes whose composition this run wrote where none stood: what a grant says of them is of one that was removed. */
-  remade: Set<string>
+  /** Nodes whose composition this run wrote where none stood, and its revision: an older one that a grant names was removed. */
+  remade: Map<string, number>
 }
 
 export class Sight {
@@ -33,7 +33,7 @@ export class Sight {
   ) {}
 
   /** Reads all that a run of the module may write, but for the broker module's composition, which all runs share. */
-  static async of (store: Store, module: string, known: KnownBefore = { remade: new Set() }): Promise<Sight> {
+  static async of (store: Store, module: string, known: KnownBefore = { remade: new Map() }): Promise<Sight> {
     const targets = new Map<string, Entry>()
     const know = (bucket: BucketName, entry: Entry | undefined): void => { if (entry) targets.set(`${bucket} ${entry.key}`, entry) }
     // The trunk is no target: it says which done key to read in the second round.
@@ -66,7 +66,7 @@ export class Sight {
   fresh (bucket: BucketName, key: string): Promise<Entry | undefined> { return this.store.read(bucket, key) }
 
   /** See `KnownBefore`. */
-  get remade (): Set<string> { return this.known.remade }
+  get remade (): Map<string, number> { return this.known.remade }
 
   /** Writes a target; rejects with Conflict where another did so since it was read. */
   async write (bucket: BucketName, key: string, text: string): Promise<number> {
@@ -96,7 +96,9 @@ export class Sight {
 
   async #wrote (bucket: BucketName, entry: Entry): Promise<number> {
     const id = `${bucket} ${entry.key}`
-    if (bucket === 'compositions' && (this.targets.get(id)?.deleted ?? true)) this.remade.add(entry.key.slice(0, entry.key.indexOf('.')))
+    if (bucket === 'compositions' && (this.targets.get(id)?.deleted ?? true)) {
+      this.remade.set(entry.key.slice(0, entry.key.indexOf('.')), entry.revision)
+    }
     this.targets.set(id, entry)
     this.#written.add(id)
     if (bucket === 'inventory') (await this.#inputs()).know(bucket, entry)

@@ -31,6 +31,8 @@ export interface Composed {
   at: Registration | undefined
   /** Nodes whose compositions were written or removed now. */
   written: string[]
+  /** A module that is bound to this one's offers has another user on the bus since. */
+  otherUsers?: boolean
 }
 
 /** A compose that failed on a node, after it wrote others: what is done is said all the same. */

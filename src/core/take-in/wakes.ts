@@ -2,6 +2,7 @@
  * Which take-ins a written key concerns (DESIGN section 3). What is remembered here only says whom to wake; a run reads
  * everything again from the leader.
  */
+import { limits } from '../limits.js'
 import type { BucketName, Entry } from '../ports.js'
 
 export interface WakesOptions {
@@ -45,20 +46,46 @@ export class Wakes {
     }
     if (bucket !== 'inventory') return
     const wasRegistered = this.#modules.get(key.slice('module.'.length))?.registered ?? false
-    this.#learn(entry)
     const dot = key.indexOf('.')
     const what = key.slice(0, dot)
     const of = key.slice(dot + 1)
+    const ring = what === 'binding' ? this.#ringOf(of) : []
+    this.#learn(entry)
     if (what === 'seat') return this.all(why)
     if (what === 'node') {
       for (const [module, { assignment }] of this.#modules) if (assignment?.includes(of)) this.options.wake(module, why)
       return
     }
     if (!this.options.isOwn(bucket, entry)) this.options.wake(of, why)
+    // One of a ring of bindings is not composed. Which one, or none any more, may be another now.
+    if (what === 'binding') for (const module of new Set([...ring, ...this.#ringOf(of)])) this.options.wake(module, why)
     if (what !== 'module') return
     // The bus's users can be composed from here on: whoever failed for want of a broker module is looked at again.
     if (of === this.#seat && !wasRegistered && this.#modules.get(of)?.registered) this.all(why)
     else for (const [module, { offersUsed }] of this.#modules) if (offersUsed?.has(of) && module !== of) this.options.wake(module, why)
+  }
+
+  /** The other modules that bindings lead to from this one and back. */
+  #ringOf (module: string): string[] {
+    const [from, to] = [this.#reached(module, (at) => this.#modules.get(at)?.offersUsed ?? []), this.#reached(module, (at) => this.#usersOf(at))]
+    return from.has(module) ? [...from].filter((other) => other !== module && to.has(other)) : []
+  }
+
+  #usersOf (module: string): string[] {
+    return [...this.#modules].filter(([, { offersUsed }]) => offersUsed?.has(module)).map(([name]) => name)
+  }
+
+  #reached (module: string, next: (at: string) => Iterable<string>): Set<string> {
+    const reached = new Set<string>()
+    const edge = [module]
+    for (let at = edge.pop(); at !== undefined && reached.size <= limits.bindingWalk; at = edge.pop()) {
+      for (const to of next(at)) {
+        if (reached.has(to)) continue
+        reached.add(to)
+        edge.push(to)
+      }
+    }
+    return reached
   }
 
   #learn ({ key, deleted, text }: Entry): void {
