@@ -73,6 +73,11 @@ t.test('what it found', async (t) => {
     t.ok(await until(() => handles() <= before, 5000, 20), `${handles()} handles, ${before} before`)
   })
 
+  await t.test('a key with a number sign that is not escaped is told so, and is not taken for the key before it', async (t) => {
+    t.match(await http(port, 'GET', '/provision/config/port#x', { token: m1 }), { status: 400, json: { detail: /holds a #/ } })
+    t.equal((await http(port, 'GET', '/provision/config/port%23x', { token: m1 })).status, 404)
+  })
+
   await t.test('a method that only others know is 405 with Allow, not 404', async (t) => {
     for (const method of ['PROPFIND', 'M-SEARCH', 'MKCOL']) {
       t.match(await http(port, method, '/livez'), { status: 405, headers: { allow: 'GET, HEAD' } }, method)
