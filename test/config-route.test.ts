@@ -145,6 +145,23 @@ t.test('If-Match and If-None-Match: a write lands on what its author has seen, o
   t.same(raced.map(({ status }) => status).sort(), [200, 412, 412, 412, 412])
 })
 
+t.test('TAKE_IN=auto: the run that composes a setting is that of whoever set it, and the only one', async (t) => {
+  const on = await stage(t, { env: { TAKE_IN: 'auto' } })
+  const { buckets, spy } = on
+  await buckets.node('n1')
+  await buckets.ready('m1', 'a', ['n1', 'n2'], manifest)
+  await buckets.put('settings', 'm1', { needed: 'yes' })
+  await eventually('it is taken in', () => buckets.get('grants', `m1.${fp('a')}`))
+  // A run that begins now ends after all that were woken before it.
+  t.equal((await post(on, 'm1')).json.outcome, 'current')
+  const before = spy.writes.length
+  t.match((await put(on, 'm1/config/any', '5')).json, { written: true, takeIn: { outcome: 'composed', composed: ['n1', 'n2'] } })
+  t.equal((await post(on, 'm1')).json.outcome, 'current')
+  t.same(spy.writes.slice(before).filter(({ bucket }) => bucket === 'takeins').map(({ value }) => value.by), [['operator alice set config "any"'], ['operator alice']])
+  await buckets.put('settings', 'm1', { needed: 'yes', any: 6 })
+  await eventually('a setting by other tools is composed', async () => (await buckets.composition('n1', 'm1'))?.config.any === 6)
+})
+
 t.test('a take-in that fails after the write says that the setting is written; a repeat goes on from there', async (t) => {
   const on = await stage(t)
   const { buckets } = on

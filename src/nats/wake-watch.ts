@@ -26,6 +26,8 @@ export function wakeOnKeys (nc: NatsConnection, prefix: string, options: WakesOp
       if (bucket === 'inventory') wakes.anew()
     },
     entry: (entry) => {
+      // Whoever sets a value over HTTP takes it in himself, and is told what that run composed.
+      if (bucket === 'settings' && options.isOwn(bucket, entry)) return
       if (ready.has(bucket)) wakes.written(bucket, entry)
       else if (bucket === 'inventory') wakes.learn(entry)
     },
