@@ -24,7 +24,7 @@ t.test('hostile input does nothing', async (t) => {
   for (const [name, kind] of Object.entries(kinds)) {
     await t.test(`${name}: ${kind.promise}`, async (t) => {
       const report = await fuzz(stage, kind, { seed, runs: kind.runs })
-      t.equal(report.finding, undefined, `seed ${seed}: ${report.runs} inputs in ${report.ms} ms: ${countsOf(report)}`)
+      t.equal(report.finding, undefined, `seed ${seed}: ${report.runs} inputs in ${report.ms} ms: ${countsOf(report.counts)}`)
       t.equal(report.runs, kind.runs, 'all were tried')
     })
   }

@@ -23,10 +23,11 @@ async function long (name: string, seconds: number, first: number): Promise<bool
   if (!kind) throw new Error(`no kind ${name}\n${usage}`)
   const stage = await Stage.open(owner)
   const totals = new Map<string, number>()
-  const until = Date.now() + seconds * 1000
+  const began = Date.now()
+  const until = began + seconds * 1000
   let inputs = 0
   for (let seed = first; inputs === 0 || Date.now() < until; seed++) {
-    const report = await fuzz(stage, kind, { seed, runs: values.path === undefined ? 500 : 1, path: values.path })
+    const report = await fuzz(stage, kind, { seed, runs: values.path === undefined ? Math.max(50, kind.runs) : 1, path: values.path })
     for (const [came, count] of report.counts) totals.set(came, (totals.get(came) ?? 0) + count)
     inputs += report.runs
     if (report.finding !== undefined) {
@@ -36,7 +37,7 @@ async function long (name: string, seconds: number, first: number): Promise<bool
     if (seed === first) stage.remember()
     if (values.path !== undefined) break
   }
-  say(`${name}: ${inputs} inputs in ${seconds} s from seed ${first}: ${countsOf({ runs: inputs, counts: totals, ms: 0 })}; ${await stage.assertNotGrown()}`)
+  say(`${name}: ${inputs} inputs in ${Math.round((Date.now() - began) / 1000)} s from seed ${first}: ${countsOf(totals)}; ${await stage.assertNotGrown()}`)
   return true
 }
 

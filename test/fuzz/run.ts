@@ -43,4 +43,4 @@ export async function fuzz (stage: Stage, kind: Kind, { seed, runs, path }: Opti
 }
 
 /** The counts in a line, the most frequent first. */
-export const countsOf = ({ counts }: Report): string => [...counts].sort((a, b) => b[1] - a[1]).map(([name, count]) => `${name} ${count}`).join(', ')
+export const countsOf = (counts: Report['counts']): string => [...counts].sort((a, b) => b[1] - a[1]).map(([name, count]) => `${name} ${count}`).join(', ')
