@@ -1,6 +1,9 @@
 /** What dashboards read of a mesh on a real bus: where each module stands, why, and what is never said (DESIGN section 6). */
 import t from 'tap'
-import { commitOf, fp } from './support/bus/buckets.js'
+import { Mirror } from '../src/nats/mirror.js'
+import { commitOf, fp, mesh } from './support/bus/buckets.js'
+import { client } from './support/bus/client.js'
+import { natsServer } from './support/bus/nats-server.js'
 import { keys, post, stage, type Stage } from './support/take-in.js'
 import { eventually } from './support/until.js'
 import { http, type HttpOptions, type HttpResult } from './support/wire/http.js'
@@ -246,6 +249,28 @@ t.test('while the bus is away it is 503, and it goes on from what the bus has by
   await stands(on, 'm1', 'current')
   await buckets.assign('m1', ['n1', 'n2'])
   await stands(on, 'm1', 'behind')
+})
+
+t.test('the copy of the buckets is made when somebody asks, let go when nobody does, and never larger than it may be', async (t) => {
+  const server = await natsServer(t)
+  const nc = await client(t, server.url)
+  const buckets = await mesh(nc)
+  await buckets.hold('m1')
+  const log = { info () {}, warn () {}, error () {}, debug () {} } as unknown as ConstructorParameters<typeof Mirror>[1]
+  const consumers = async () => (await buckets.jsm.consumers.list('KV_mesh_inventory').next()).length
+  const mirror = new Mirror('mesh_', log, { idleMs: 200, characters: 1000 })
+  t.teardown(() => mirror.stop())
+  await t.rejects(mirror.picture(), { message: /not connected to the bus/ })
+  mirror.up(nc)
+  t.equal(await consumers(), 0)
+  t.same((await mirror.picture()).named('module'), ['m1'])
+  t.equal(await consumers(), 1)
+  await eventually('it is let go', async () => await consumers() === 0)
+  t.same((await mirror.picture()).named('module'), ['m1'], 'and made again')
+  await buckets.put('settings', 'm1', { large: 'x'.repeat(1000) })
+  await eventually('it is too large', () => mirror.picture().then(() => false, ({ message }: Error) => /more than 1000 characters/.test(message)))
+  await buckets.put('settings', 'm1', {})
+  await eventually('it is tried again', () => mirror.picture().then(() => true, () => false))
 })
 
 t.test('200 modules on 20 nodes are told at once', async (t) => {

@@ -24,7 +24,10 @@ export class Mirror {
   #idle: NodeJS.Timeout | undefined
   #tooLarge = false
 
-  constructor (private readonly prefix: string, private readonly log: Log) {}
+  constructor (
+    private readonly prefix: string, private readonly log: Log,
+    private readonly bounds: { idleMs: number, characters: number } = { idleMs: limits.pictureIdleMs, characters: limits.pictureCharacters }
+  ) {}
 
   /** The bus is there. Another connection than before is followed from the start, once somebody asks. */
   up (nc: NatsConnection): void {
@@ -43,10 +46,10 @@ export class Mirror {
   /** The copy, while it is current. Rejects with `unavailable` where it does not become so in a moment. */
   async picture (): Promise<Picture> {
     if (!this.#nc) throw new MeshError('unavailable', 'the gateway is not connected to the bus')
-    this.#keep()
+    if (!this.#tooLarge) this.#keep()
     if (!this.#tooLarge && this.#followings.length === 0) this.#begin(this.#nc)
     if (!this.#isCurrent()) await this.#change()
-    if (this.#tooLarge) throw new MeshError('unavailable', `the buckets hold more than ${limits.pictureCharacters} characters, which is more than the state keeps in memory`)
+    if (this.#tooLarge) throw new MeshError('unavailable', `the buckets hold more than ${this.bounds.characters} characters, which is more than the state keeps in memory`)
     if (!this.#isCurrent()) throw new MeshError('unavailable', [...this.#trouble.values()][0] ?? 'the buckets are still being read: ask again in a moment')
     return this.#picture
   }
@@ -56,7 +59,7 @@ export class Mirror {
   /** Nobody asked for a while: an idle gateway holds no copy. */
   #keep (): void {
     if (this.#idle) this.#idle.refresh()
-    else this.#idle = setTimeout(() => { void this.#letGo() }, limits.pictureIdleMs).unref()
+    else this.#idle = setTimeout(() => { void this.#letGo() }, this.bounds.idleMs).unref()
   }
 
   #begin (nc: NatsConnection): void {
@@ -78,7 +81,7 @@ export class Mirror {
         },
         entry: (entry) => {
           picture.entry(bucket, entry)
-          if (picture.characters > limits.pictureCharacters && picture === this.#picture) this.#giveUp()
+          if (picture.characters > this.bounds.characters && picture === this.#picture) this.#giveUp()
         },
         ready: () => is(true),
         resumed: () => is(true),
@@ -95,7 +98,7 @@ export class Mirror {
 
   /** Until the idle time is over, nothing is read again. */
   #giveUp (): void {
-    this.log.error({ characters: limits.pictureCharacters }, 'the buckets are too large for the state to be kept in memory')
+    this.log.error({ characters: this.bounds.characters }, 'the buckets are too large for the state to be kept in memory')
     void this.#letGo()
     this.#tooLarge = true
     this.#keep()
