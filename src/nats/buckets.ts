@@ -135,17 +135,23 @@ export class NatsStore implements Store {
     ])
     const found: Listing = Object.assign(new Map<string, Entry>(), { epoch: Date.parse(created) })
     const alive: string[] = []
-    await each([...counts].sort(), async ([key, count]) => {
-      // A value that was written after the marker would be one message more, unless the history is full or was erased since, which leaves
-      // one. Each build leaves a marker in the grants, and they would all be read by every take-in.
-      const marker = this.#markers.get(`${bucket} ${key}`)
-      const isStill = marker?.created === created && marker.count === count && count < most && (bucket === 'grants' || count === 1)
-      const entry = isStill ? marker.entry : read.get(key) ?? await this.read(bucket, key)
+    // Each build leaves a marker in the grants: all that is known of them costs no promise, and no read.
+    const take = (key: string, count: number, entry: Entry | undefined): void => {
       if (!entry) return
       found.set(key, entry)
       if (entry.deleted) this.#markers.set(`${bucket} ${key}`, { created, count, entry })
       else alive.push(key)
-    })
+    }
+    const unread: Array<[string, number]> = []
+    for (const [key, count] of counts) {
+      // A value that was written after the marker would be one message more, unless the history is full or was erased since, which leaves one.
+      const marker = this.#markers.get(`${bucket} ${key}`)
+      const isStill = marker?.created === created && marker.count === count && count < most && (bucket === 'grants' || count === 1)
+      const entry = isStill ? marker.entry : read.get(key)
+      if (entry) take(key, count, entry)
+      else unread.push([key, count])
+    }
+    await each(unread, async ([key, count]) => { take(key, count, await this.read(bucket, key)) })
     this.#listed.set(`${bucket} ${filter}`, alive)
     return found
   }

@@ -28,7 +28,8 @@ function standingGrant (sight: Sight, fp: string): Grant | undefined {
  */
 function isBehind (sight: Sight, { fp, commit }: Registration, nodes: readonly string[]): boolean {
   const grant = standingGrant(sight, fp)
-  if (grant?.fp !== fp || !sameCommit(grant.commit, commit) || canonical(Object.keys(grant.nodes).sort()) !== canonical([...nodes].sort())) return true
+  if (grant?.fp !== fp || !sameCommit(grant.commit, commit)) return true
+  if (canonical(Object.keys(grant.nodes).sort()) !== canonical([...nodes].sort())) return true
   return nodes.some((node) => {
     const [remade, named] = [sight.remade.get(node), parseRevision(grant.nodes[node])]
     return remade !== undefined && (named === undefined || isOlder(named, { epoch: sight.epoch, revision: remade }))
