@@ -149,7 +149,7 @@ const forbidden: Record<Role, { publish: string[], subscribe?: string[] }> = {
 const never = {
   publish: [
     ...bucketNames.flatMap((bucket) => [`DELETE.KV_mesh_${bucket}`, `PURGE.KV_mesh_${bucket}`, `UPDATE.KV_mesh_${bucket}`, `RESTORE.KV_mesh_${bucket}`]),
-    ...bucketNames.filter((bucket) => bucket !== 'compositions').map((bucket) => `MSG.DELETE.KV_mesh_${bucket}`), 'CREATE.other', 'LIST', 'NAMES'
+    ...bucketNames.filter((bucket) => !['compositions', 'grants'].includes(bucket)).map((bucket) => `MSG.DELETE.KV_mesh_${bucket}`), 'CREATE.other', 'LIST', 'NAMES'
   ].map((call) => `$JS.API.STREAM.${call}`).concat('$JS.API.CONSUMER.NAMES.KV_mesh_inventory', '$JS.API.CONSUMER.LIST.KV_mesh_compositions', 'anything', 'mesh.else'),
   subscribe: ['>', '*', 'mesh.>', '_INBOX.>', '_INBOX.*.>', '_INBOX.UOTHER.>', '$JS.>', '$KV.mesh_settings.*', '$SYS.>']
 }
@@ -163,7 +163,7 @@ t.test('whatever is not in a role\'s rights is refused by the server', async (t)
     const publish = [...never.publish, ...forbidden[role].publish, ...(role === 'gateway' || role === 'take-in' ? [] : ['mesh.provision.node-a.app.get', 'mesh.broker.s1.applied']),
       ...(role === 'provisioner' ? [] : ['mesh.provision.node-a.app.changed']),
       ...(role === 'provisioner' || role === 'broker' ? [] : ['_INBOX.UOTHER.answer']),
-      ...(role === 'take-in' ? [] : ['$JS.API.STREAM.MSG.DELETE.KV_mesh_compositions', ...bucketNames.map((bucket) => `$JS.API.STREAM.CREATE.KV_mesh_${bucket}`)])]
+      ...(role === 'take-in' ? [] : ['$JS.API.STREAM.MSG.DELETE.KV_mesh_compositions', '$JS.API.STREAM.MSG.DELETE.KV_mesh_grants', ...bucketNames.map((bucket) => `$JS.API.STREAM.CREATE.KV_mesh_${bucket}`)])]
     const subscribe = [...never.subscribe, ...forbidden[role].subscribe ?? []]
     t.same(await user.refused(publish, subscribe), [...publish.map((subject) => `publish ${subject}`), ...subscribe.map((subject) => `subscription ${subject}`)], role)
     await user.nc.close()

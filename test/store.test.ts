@@ -47,6 +47,20 @@ async function keepsItsPromises (t: Test, { store, stored, remake }: Subject): P
     t.ok(await store.write('compositions', 'node-a.m1', 'again', marker) > marker)
   })
 
+  await t.test('what is erased leaves no trace, up to the revision that was named and no further', async (t) => {
+    let revision = 0
+    for (const text of ['1', '2', '3']) revision = await store.write('compositions', 'node-a.m2', text, revision)
+    const marker = await store.purge('compositions', 'node-a.m2', revision)
+    const after = await store.write('compositions', 'node-a.m2', '4', marker)
+    await store.erase('compositions', 'node-a.m2', marker)
+    t.same(await stored('compositions', 'node-a.m2'), ['4'], 'the marker went, and not what came after it')
+    await store.erase('compositions', 'node-a.m2', after)
+    await store.erase('compositions', 'node-a.m2', after)
+    t.equal(await store.read('compositions', 'node-a.m2'), undefined)
+    t.notOk((await store.readAll('compositions', '*.*')).has('node-a.m2'))
+    t.ok(await store.write('compositions', 'node-a.m2', '5', 0), 'as if it had never been')
+  })
+
   await t.test('all keys of a filter come with their last entry, markers among them', async (t) => {
     t.same([...(await store.readAll('grants', '*.*')).keys()], [])
     for (const key of ['m2.y', 'm1.b', 'm1.a', 'm3.x', 'm1']) await store.write('grants', key, key, 0)

@@ -1,5 +1,6 @@
 /** What a take-in keeps a record of, removes, and refuses to read; and several gateways that take in at once (case V5). */
 import { createCurve } from 'nkeys.js'
+import { headers } from 'nats'
 import t from 'tap'
 import { commitOf, fp } from './support/bus/buckets.js'
 import { stored } from './support/bus/stored.js'
@@ -72,6 +73,17 @@ t.test('a module leaves a node only because an operator said so, and then all of
   t.match((await post(on, 'm1')).json, { outcome: 'composed', composed: ['n2', 'n3'] })
   const user = (await buckets.composition('n2', 'm1'))?.credential.user
   t.notOk(sealed.some((text) => text.includes(user ?? '')), 'back on the node it has a new user')
+
+  // A gateway that was killed after the marker and before it had removed what was under it: the next run does.
+  await buckets.ready('m5', 'a', ['n1'])
+  t.match((await post(on, 'm5')).json, { outcome: 'taken-in' })
+  await buckets.assign('m5', [])
+  const marker = headers()
+  marker.set('KV-Operation', 'PURGE')
+  await on.nc.jetstream().publish('$KV.mesh_compositions.n1.m5', '', { headers: marker })
+  t.equal((await stored(buckets, 'compositions', 'n1.m5')).length, 2, 'the sealed credential lingers')
+  t.match((await post(on, 'm5')).json, { outcome: 'unassigned' })
+  t.same(await stored(buckets, 'compositions', 'n1.m5'), [''])
 
   // An assignment that is gone without a marker is an accident: nothing is removed.
   await buckets.jsm.streams.purge('KV_mesh_inventory', { filter: '$KV.mesh_inventory.assignment.m1' })

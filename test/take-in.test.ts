@@ -4,6 +4,7 @@ import { join } from 'node:path'
 import { nkeyAuthenticator } from 'nats'
 import { createUser, fromSeed } from 'nkeys.js'
 import t from 'tap'
+import { limits } from '../src/core/limits.js'
 import type { Composition } from '../src/schemas/composition.js'
 import type { Manifest } from '../src/schemas/manifest.js'
 import { broker } from './support/bus/broker.js'
@@ -135,6 +136,23 @@ t.test('A3: registration, the module\'s nodes, the broker module, the grant: in 
     t.match(after, { fp: fp('b'), config: { port: 1 } })
     t.same(after?.credential, before?.credential)
     t.match((await buckets.users('n3', 'bus'))?.find(({ module }) => module === 'm2'), { publish: [], subscribe: [] })
+  })
+
+  await t.test('what many builds leave behind among the grants is swept', async (t) => {
+    await buckets.hold('m9')
+    await buckets.assign('m9', ['n1'])
+    const keys = async () => Object.keys((await buckets.jsm.streams.info('KV_mesh_grants', { subjects_filter: '$KV.mesh_grants.m9.*' })).state.subjects ?? {})
+    let most = 0
+    for (let build = 0; build < 40; build++) {
+      const [at, commit] = [`fp2-${String(build).padStart(64, '0')}`, commitOf('a')]
+      await buckets.put('builds', `done.m9.${at}`, { fp: at, commit, manifest: sampleManifest('m9') })
+      await buckets.put('trunk', 'm9', { fp: at, commit })
+      t.match((await post(on, 'm9')).json, { outcome: 'taken-in', grant: true })
+      most = Math.max(most, (await keys()).length)
+    }
+    t.ok(most <= 2 * limits.grantMarkers + 2, `${most} at most`)
+    t.ok((await keys()).length > limits.grantMarkers, 'the latest markers stay')
+    t.match((await post(on, 'm9')).json, { outcome: 'current' })
   })
 
   await t.test('the holder is among the nodes: its composition is still the last', async (t) => {

@@ -214,6 +214,10 @@ export const limits = {
   saidTokens: 5,
   /** Buckets that the bus's user may not look at are tried again after this long: rights can be widened while the connection stays. */
   refusedLookMs: 60_000,
+  /** Markers of a module's deleted grants that stay, for who was away for a while; older ones are swept when there are twice as many. */
+  grantMarkers: 16,
+  /** A bucket that was not heard for so long is read anew: markers may have been swept meanwhile. */
+  followAnewMs: 60_000,
   /** A bucket's watch without a heartbeat for this long is started again. */
   heartbeatMs: 2000,
   /** A bucket that changes is read a second time this often: a purge can make a server leave messages out. */

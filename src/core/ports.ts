@@ -37,7 +37,14 @@ export const bucketNames = ['trunk', 'builds', 'inventory', 'settings', 'composi
 export type BucketName = typeof bucketNames[number]
 
 /** One key of a bucket as its leader has it. A delete or purge marker has `deleted` and an empty text. */
-export interface Entry { key: string, revision: number, deleted: boolean, text: string }
+export interface Entry {
+  key: string
+  revision: number
+  deleted: boolean
+  text: string
+  /** Of a composition's marker in a listing: what it should have taken the place of is still stored, since a purge was cut short. */
+  lingers?: true
+}
 
 /** Keys of a bucket by name, markers among them, and the creation time of the bucket they were read from, in ms. */
 export interface Listing extends Map<string, Entry> { epoch: number }
@@ -56,6 +63,8 @@ export interface Store {
   write (bucket: BucketName, key: string, text: string, previous: number): Promise<number>
   /** Removes the key with its history, under the same condition. */
   purge (bucket: BucketName, key: string, previous: number): Promise<number>
+  /** Removes all that is stored under a key up to a revision, markers too, and leaves no trace: who follows the bucket hears nothing. */
+  erase (bucket: BucketName, key: string, upTo: number): Promise<void>
 }
 
 /** What is read of the buckets for those who look at the mesh's state; never for a take-in. */

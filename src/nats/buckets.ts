@@ -138,7 +138,7 @@ export class NatsStore implements Store {
     // Each build leaves a marker in the grants: all that is known of them costs no promise, and no read.
     const take = (key: string, count: number, entry: Entry | undefined): void => {
       if (!entry) return
-      found.set(key, entry)
+      found.set(key, entry.deleted && count > 1 && bucket === 'compositions' ? { ...entry, lingers: true } : entry)
       if (entry.deleted) this.#markers.set(`${bucket} ${key}`, { created, count, entry })
       else alive.push(key)
     }
@@ -180,22 +180,22 @@ export class NatsStore implements Store {
     // A grant holds nothing that must not linger; its history says which there were.
     if (bucket === 'grants') return revision
     // Mostly there is but the one message that the marker was put after; the rest is looked for beside.
-    await Promise.all([previous > 0 && this.#delete(bucket, key, previous), this.#erase(bucket, key, previous, revision)])
+    await Promise.all([previous > 0 && this.#delete(bucket, key, previous), this.erase(bucket, key, revision - 1)])
     return revision
   }
 
   /**
-   * Removes what was written under a key before its marker, message by message: nothing sealed lingers in the history. A rollup would do
-   * both in one write, but nats-server before 2.9.15 moves consumers past messages that they were not handed yet when it does.
+   * Message by message. A rollup in the marker's write would do it at once, but nats-server before 2.9.15 moves consumers past messages
+   * that they were not handed yet when it does.
    */
-  async #erase (bucket: BucketName, key: string, last: number, marker: number): Promise<void> {
+  async erase (bucket: BucketName, key: string, upTo: number): Promise<void> {
     const what = `erasing the history of ${bucket} ${key}`
     for (let from = 1; ;) {
       const question = JSON.stringify({ seq: from, next_by_subj: subjectOf(this.prefix, bucket, key) })
       const { error, message } = await this.#ask<Stored>(what, `$JS.API.STREAM.MSG.GET.${streamOf(this.prefix, bucket)}`, question)
       if (error?.err_code === codes.messageNotFound) return
       if (error) throw ofFailure(error, what)
-      if (message.seq >= marker || message.seq === last) return
+      if (message.seq > upTo) return
       await this.#delete(bucket, key, message.seq)
       from = message.seq + 1
     }

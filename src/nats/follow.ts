@@ -57,6 +57,7 @@ class Follower implements Following {
   #sub: Subscription | undefined
   #consumer: { name: string, delivered: number } | undefined
   #heardAt = 0
+  #followedAt = 0 // when a message or a heartbeat last said that nothing is missed
   #round = 0 // each (re)start has a number; whatever belongs to an older one is ignored
   #timer: NodeJS.Timeout
   #stopped = false
@@ -144,8 +145,9 @@ class Follower implements Following {
     const { created, state } = await this.#jsm.streams.info(this.#stream)
     if (this.#stopped) return
     const epoch = Date.parse(created)
-    // A restore keeps the creation time, so sequences that went back are the other sign of a bucket that is not the one we knew.
-    const anew = epoch !== this.#epoch || state.last_seq < this.#last || !this.#ready
+    // A restore keeps the creation time, so sequences that went back are the other sign of a bucket that is not the one we knew. After a
+    // long silence a key may be gone without a trace.
+    const anew = epoch !== this.#epoch || state.last_seq < this.#last || !this.#ready || Date.now() - this.#followedAt > limits.followAnewMs
     const inbox = newInbox(this.nc)
     this.#consumer = { name: '', delivered: 0 }
     let pending = -1
@@ -177,7 +179,7 @@ class Follower implements Following {
     // Made anew between the two calls, the bucket would be followed from a sequence of the old one.
     if (Date.parse((await this.#jsm.streams.info(this.#stream)).created) !== epoch) throw new Error('it was made anew just now')
     if (this.#stopped || round !== this.#round) return
-    this.#heardAt = this.#readAt = Date.now()
+    this.#heardAt = this.#readAt = this.#followedAt = Date.now()
     if (anew) {
       this.#epoch = epoch
       this.#last = 0
@@ -204,7 +206,7 @@ class Follower implements Following {
   }
 
   #message (msg: Msg): void {
-    this.#heardAt = Date.now()
+    this.#heardAt = this.#followedAt = Date.now()
     const consumer = this.#consumer
     if (!consumer) return
     if (headersOf(msg)?.code === 100) return this.#status(msg, consumer)

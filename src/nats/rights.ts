@@ -4,7 +4,7 @@
  *
  * The rule of all: a role has the calls of JetStream that its code makes, on the streams that it reads, and the keys that
  * DESIGN section 5 lets it write. Nobody may delete or purge a stream, change its options, or list what others have made; and
- * single messages are erased by the take-in alone, from the compositions.
+ * single messages are erased by the take-in alone, from the compositions and the grants.
  */
 import { isName } from '../core/names.js'
 import { bucketNames, type BucketName } from '../core/ports.js'
@@ -106,6 +106,8 @@ const makers: Record<Role, Make> = {
       // The sealed credential of a composition that was removed must not linger in the history.
       bucket('compositions').erase(),
       ...bucket('grants').write('*.*'),
+      // Each build leaves a deleted grant behind: the markers of old ones are swept.
+      bucket('grants').erase(),
       ...bucket('takeins').write('*'),
       subjects.appliedOfAll
     ],

@@ -63,6 +63,14 @@ export class MemoryStore implements Store {
     return this.#write({ bucket, key, text: '', deleted: true, previous })
   }
 
+  async erase (bucket: BucketName, key: string, upTo: number): Promise<void> {
+    await this.pace?.()
+    const { keys } = this.#of(bucket)
+    const left = (keys.get(key) ?? []).filter(({ revision }) => revision > upTo)
+    if (left.length > 0) keys.set(key, left)
+    else keys.delete(key)
+  }
+
   async #write (writing: Writing): Promise<number> {
     await this.pace?.()
     const { bucket, key, previous } = writing

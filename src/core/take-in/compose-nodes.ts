@@ -144,6 +144,8 @@ export async function composeNodes (
     }))
     // Only an assignment that stands without the node, or a delete marker, removes anything (DESIGN section 5).
     if (now.assignment !== 'absent') await each(now.left.filter((node) => nodes.left.includes(node)), (node) => attempt(node, () => clear(sight, node)))
+    const lingering = sight.all('compositions').filter(({ lingers }) => lingers)
+    await each(lingering, ({ key, revision }) => sight.erase('compositions', key, revision - 1))
     if (later.length > 0) throw later[0]
     return (await (await sight.inputs()).module(module)).document?.registered
   }

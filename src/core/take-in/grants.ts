@@ -1,6 +1,7 @@
 /** The last step: the grant, which says which composition revisions carried the fingerprint (DESIGN section 3.8). */
 import { canonical } from '../documents.js'
 import { BadDocument } from '../errors.js'
+import { limits } from '../limits.js'
 import { sameCommit } from '../names.js'
 import { formatRevision, isOlder, parseRevision } from '../revision.js'
 import type { Entry } from '../ports.js'
@@ -80,10 +81,14 @@ async function finish (sight: Sight, granted: boolean, at: Registration | undefi
   const { module } = sight
   const keep = at && `${module}.${at.fp}`
   const others = standingGrants(sight).filter(({ key }) => key !== keep)
+  // Each build leaves a marker, and every run lists them all: the oldest go, many at once, so that most runs have nothing to sweep.
+  const markers = sight.all('grants').filter(({ deleted }) => deleted).sort((a, b) => a.revision - b.revision)
+  const swept = markers.length > 2 * limits.grantMarkers ? markers.slice(0, -limits.grantMarkers) : []
   const targets = sight.all('compositions').filter(({ key }) => key.endsWith(`.${module}`)).map(({ key }) => ({ bucket: 'compositions' as const, key }))
   const [stale] = await Promise.all([
     sight.moved(keep === undefined ? targets : [...targets, { bucket: 'grants', key: keep }]),
-    each(others, async ({ key }) => { await sight.purge('grants', key) })
+    each(others, async ({ key }) => { await sight.purge('grants', key) }),
+    each(swept, ({ key, revision }) => sight.erase('grants', key, revision))
   ])
   if (stale && granted && keep !== undefined && !await stillAt(sight, at)) {
     // A newer registration deletes the grants of others, but it may have looked before this one stood.

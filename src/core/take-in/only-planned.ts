@@ -35,7 +35,9 @@ export class OnlyPlanned {
       purge: async (bucket, key, previous) => {
         this.#check(bucket, key, undefined)
         return store.purge(bucket, key, previous)
-      }
+      },
+      // What nobody sees any more is in no plan.
+      erase: (bucket, key, upTo) => store.erase(bucket, key, upTo)
     }
   }
 

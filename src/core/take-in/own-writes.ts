@@ -44,6 +44,7 @@ export function telling (store: Store, wrote: (bucket: BucketName, key: string, 
     read: (bucket, key) => store.read(bucket, key),
     readAll: (bucket, filter) => store.readAll(bucket, filter),
     write: async (bucket, key, text, previous) => tell(bucket, key, await store.write(bucket, key, text, previous)),
-    purge: async (bucket, key, previous) => tell(bucket, key, await store.purge(bucket, key, previous))
+    purge: async (bucket, key, previous) => tell(bucket, key, await store.purge(bucket, key, previous)),
+    erase: (bucket, key, upTo) => store.erase(bucket, key, upTo)
   }
 }

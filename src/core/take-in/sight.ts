@@ -80,6 +80,9 @@ export class Sight {
     return this.#wrote(bucket, { key, revision, deleted: true, text: '' })
   }
 
+  /** Removes what is stored under a key that was a marker in the first round, up to a revision. */
+  erase (bucket: BucketName, key: string, upTo: number): Promise<void> { return this.store.erase(bucket, key, upTo) }
+
   /**
    * Whether an input, or one of these targets where it was left as it is, is another by now. A run that found nothing to write leaves no
    * trace that another's compare-and-set would lose against; so at its end every run looks again. Where nothing moved, there was
