@@ -9,6 +9,7 @@ import { limits } from '../src/core/limits.js'
 import { credentialsOf, tokenAlone } from '../src/identity/bearer.js'
 import { createIdentity, type Identity, type IdentityConfig } from '../src/identity/identity.js'
 import { parseJwks } from '../src/identity/jwks.js'
+import { eventually } from './support/until.js'
 import { claims, jwks, nowS, person, sign, signers, spiffe, svid, type Signer } from './support/wire/signing.js'
 import { OK_TOKENS, STRANGERS, tokens } from './support/wire/tokens.js'
 
@@ -395,6 +396,35 @@ t.test('a URL is read again after 10 minutes, and a removed key ends; while it f
   server.answer = json(jwks({ es }))
   t.equal(await who(gate, token), 'unauthenticated', 'the removed key has ended')
   t.equal(await who(gate, svid(es, 'module/m1', { exp: nowS() + 86_400 })), 'module m1')
+})
+
+t.test('a provider that hangs halts nobody: only a token of an unknown key id waits for it, and its answer counts when it comes', async (t) => {
+  const time = clock()
+  const server = await keyServer(t, json(jwks({ ed })))
+  const gate = await identity(t, { AUTH_JWKS: server.url }, { now: time.now })
+  const token = svid(ed, 'module/m1', { exp: nowS() + 86_400 })
+  t.equal(await who(gate, token), 'module m1')
+  const held: ServerResponse[] = []
+  server.answer = (_, response) => { held.push(response) }
+  const answered = async (response: ServerResponse | undefined, content: unknown) => {
+    response?.end(JSON.stringify(content))
+    await eventually('the answer is read', async () => await who(gate, svid(es, 'module/m1')) === 'module m1')
+  }
+
+  const stranger = who(gate, svid({ ...others.ed, kid: 'guess' }, 'module/m1'))
+  await eventually('it is asked', () => held.length === 1)
+  t.equal(gate.cached(tokenAlone(token))?.name, 'm1', 'who is known goes on without waiting')
+  t.equal(await who(gate, svid(ed, 'module/m2')), 'module m2', 'who is new is verified')
+  await answered(held[0], jwks({ ed, es }))
+  t.equal(await stranger, 'unauthenticated')
+
+  time.ms += limits.jwksRefreshMs
+  t.equal(await who(gate, token), 'module m1', 'keys that are old are waited for, but not for ever')
+  time.ms += limits.jwksPatienceMs
+  t.equal(gate.cached(tokenAlone(token))?.name, 'm1', 'and not by each request')
+  t.equal(held.length, 2, 'one read')
+  held[1]?.end(JSON.stringify(jwks({ es })))
+  t.ok(await eventually('a removed key ends all the same', async () => await who(gate, token) === 'unauthenticated'))
 })
 
 t.test('keys that cannot be had at the start: one line that names the variable and where, without a password', async (t) => {

@@ -23,8 +23,10 @@ export const limits = {
   jwksCooldownMs: 30_000,
   /** A JWKS URL is read again after this long although no unknown key id asks for it, so that a removed key ends. */
   jwksRefreshMs: 10 * 60_000,
-  /** One read of a JWKS URL; who waits for it is a request. */
+  /** One read of a JWKS URL. */
   jwksFetchMs: 5000,
+  /** How long requests wait for such a read, before the last good keys serve them: a provider that hangs must not halt all modules. */
+  jwksPatienceMs: 500,
   /** A JWKS: some hundred keys take less than a tenth of it. */
   jwksBytes: 1024 * 1024,
   /** A JWKS file's time and size are looked at this often, at most. */

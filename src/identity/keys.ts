@@ -27,6 +27,8 @@ export class KeySet {
   #version: string | undefined = unread
   /** One read at a time: all who need it wait for the same. */
   #reading: Promise<void> | undefined
+  /** When that read began. */
+  #readingSince = 0
   /** The file was seen to differ from what was read. */
   #outdated = false
   #lookedAt = -Infinity
@@ -58,18 +60,30 @@ export class KeySet {
 
   /** Whether the keys are as current as they can be; where not, `current()` makes them so. Cheap: every request asks. */
   isCurrent (): boolean {
-    if (this.#reading || this.#outdated) return false
     const now = this.#now()
-    if (!this.#source.isFile) return now - this.#readAt < limits.jwksRefreshMs
+    if (!this.#source.isFile) {
+      // A read of young keys is one that a stranger's unknown key id asked for: nobody else waits for it.
+      if (now - this.#readAt < limits.jwksRefreshMs) return true
+      return this.#reading !== undefined && now - this.#readingSince >= limits.jwksPatienceMs
+    }
+    if (this.#reading || this.#outdated) return false
     if (now - this.#lookedAt < limits.jwksStatMs) return true
     this.#lookedAt = now
     this.#outdated = this.#source.version() !== this.#version
     return !this.#outdated
   }
 
-  /** Resolves once the keys are as current as they can be; never rejects: the last good ones stay. */
+  /**
+   * Resolves once the keys are as current as they can be; never rejects: the last good ones stay. A provider that hangs is waited for a
+   * moment, and its answer counts when it comes.
+   */
   async current (): Promise<void> {
-    if (!this.isCurrent()) await this.#reread()
+    if (this.isCurrent()) return
+    const reading = this.#reread()
+    if (this.#source.isFile) return await reading
+    let timer: NodeJS.Timeout | undefined
+    await Promise.race([reading, new Promise<void>((resolve) => { timer = setTimeout(resolve, limits.jwksPatienceMs) })])
+    clearTimeout(timer)
   }
 
   /** Looks now, whether or not it looked a moment ago. For a timer of about a second: a live connection makes no requests. */
@@ -101,10 +115,12 @@ export class KeySet {
   }
 
   #reread (): Promise<void> {
-    this.#reading ??= this.#load()
+    if (this.#reading) return this.#reading
+    this.#readingSince = this.#now()
+    this.#reading = this.#load()
       .then(() => { this.#lastTrouble = '' }, (error) => {
-        // Not asked again at once: a provider that is down is no reason for each request to wait.
-        this.#readAt = this.#now() - limits.jwksRefreshMs + limits.jwksCooldownMs
+        // Not asked again at once: a provider that is down is no reason for each request to wait. Keys that are young stay so.
+        this.#readAt = Math.max(this.#readAt, this.#now() - limits.jwksRefreshMs + limits.jwksCooldownMs)
         // A file is tried at each look: its rights may be set right without a write.
         this.#version = unread
         const sentence = `The keys of ${this.#source.name} stay as they are: it ${messageOf(error)}`
