@@ -1,5 +1,6 @@
 /** Keys wake take-ins: which wakes whom, and what a start or a bus that is heard again looks at. */
 import t from 'tap'
+import { broker } from './support/bus/broker.js'
 import { fp, sampleManifest, type Mesh } from './support/bus/buckets.js'
 import { proxy } from './support/bus/proxy.js'
 import { startGateway, type Gateway } from './support/gateway.js'
@@ -54,6 +55,36 @@ t.test('each write of builder, indexer and operators wakes the modules it concer
   await eventually('a module that was deleted is cleared away', async () => !await buckets.composition('n1', 'm1'))
   for (const [key, modules] of table.filter(([key]) => key !== 'inventory module.db')) t.same(wokenBy(gateway, `key ${key}`), modules, key)
   t.same(gateway.logged(/take-in failed/), [])
+})
+
+t.test("what was in the way at the bus's node is mended by a key that names nobody else: whoever failed by it is taken in", async (t) => {
+  const { buckets, nc } = await stage(t, { env: auto, nodes: ['n1', 'n2'] })
+  const failed = (module: string) => eventually(`${module} fails`, async () => {
+    const { outcome, steps } = await buckets.get('takeins', module) ?? {}
+    return outcome === 'step-failed' && steps.at(-1).step === 'busHolder'
+  }, 10_000)
+  await buckets.holder('bus', 'n3')
+  await Promise.all(['m1', 'm2'].map((module) => buckets.ready(module, 'a', ['n1'])))
+  await Promise.all(['m1', 'm2'].map(failed))
+  await buckets.node('n3')
+  for (const module of ['bus', 'm1', 'm2']) await eventually(`node.n3 is there: ${module}`, () => isTakenIn(buckets, module, 'a'))
+
+  await buckets.assign('bus', ['n1'])
+  await failed('bus')
+  await buckets.ready('m3', 'a', ['n1'])
+  await failed('m3')
+  await buckets.assign('bus', ['n1', 'n3'])
+  await eventually('the assignment names the seat again: m3', () => isTakenIn(buckets, 'm3', 'a'))
+
+  const agent = await broker(t, nc, { server: 's1', says: 'its disk is full' })
+  await buckets.seat('bus', 'n3', ['s1'])
+  await Promise.all(['bus', 'm1', 'm2', 'm3'].map(failed))
+  agent.says = 'applied'
+  await buckets.put('settings', 'm1', { port: 1 })
+  for (const module of ['bus', 'm1', 'm2', 'm3']) {
+    await eventually(`the server takes its users again: ${module}`, async () => (await buckets.get('takeins', module))?.outcome !== 'step-failed')
+  }
+  t.match((await buckets.get('takeins', 'm2'))?.by, ["the bus's node goes through again"])
 })
 
 t.test('TAKE_IN=manual: keys wake nobody, a POST does', async (t) => {

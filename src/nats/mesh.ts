@@ -77,7 +77,8 @@ export class Mesh implements Core {
         if (failed) log.error({ module, by, step: failed.step, why: failed.message, ms }, 'take-in failed')
         else log.info({ module, by, outcome, composed, ms }, `take-in: ${said}`)
       },
-      trouble: (module, error) => log.error({ module, why: messageOf(error) }, 'take-in')
+      trouble: (module, error) => log.error({ module, why: messageOf(error) }, 'take-in'),
+      released: (module, why) => this.#wake(module, why)
     })
     this.settings = new SettingsDesk({ store: () => this.#reachable(), takeIns: this.takeIns, patience })
     this.#mirror = new Mirror(config.MESH_PREFIX, log)
@@ -183,12 +184,16 @@ export class Mesh implements Core {
     }
     if (this.#missing.length === 0 && !this.#waking && !this.#stopped) {
       this.#waking = wakeOnKeys(nc, this.config.MESH_PREFIX, {
-        // Without TAKE_IN=auto a key wakes only what somebody waits for.
-        wake: (module, why) => { if (this.config.TAKE_IN === 'auto' || this.takeIns.awaited(module)) this.takeIns.wake(module, why) },
+        wake: (module, why) => this.#wake(module, why),
         isOwn: (bucket, entry) => this.#own.has(bucket, entry)
       }, this.log)
     }
     return limits.bucketsLookMs
+  }
+
+  /** Without TAKE_IN=auto only what somebody waits for is woken. */
+  #wake (module: string, why: string): void {
+    if (this.config.TAKE_IN === 'auto' || this.takeIns.awaited(module)) this.takeIns.wake(module, why)
   }
 
   /** The buckets could not be looked at: an accident that passes, or a user without the rights of a take-in, who may serve values all the same. */

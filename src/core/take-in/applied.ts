@@ -10,7 +10,8 @@ export class Applied {
   /** Asks on their way: those who want the same revision, or an older one, share them. */
   readonly #asked = new Map<string, { revision: Revision, answer: Promise<void> }>()
 
-  constructor (private readonly brokers: Brokers) {}
+  /** `heard` is told of each answer: whether the server runs with what was asked. */
+  constructor (private readonly brokers: Brokers, private readonly heard: (server: string, applied: boolean) => void = () => {}) {}
 
   /** Whether the server was heard to run with the users of that revision or of a later one. */
   has (server: string, revision: Revision): boolean {
@@ -32,9 +33,11 @@ export class Applied {
     try {
       await one.answer
       this.#hear(server, revision)
+      this.heard(server, true)
     } catch (error) {
       // Whatever it said before: the next run asks again.
       this.#heard.delete(server)
+      this.heard(server, false)
       throw error
     } finally {
       if (this.#asked.get(server) === one) this.#asked.delete(server)

@@ -11,14 +11,24 @@ export class HolderRuns {
   /** Nobody else wrote it lately, so that it is tried without another read: a write over it would only lose. */
   #alone = false
 
-  constructor (private readonly makeCredential: MakeCredential) {}
+  /** `ended` is told of each compose: whether it went through. */
+  constructor (private readonly makeCredential: MakeCredential, private readonly ended: (through: boolean) => void = () => {}) {}
 
   /** The key of the broker module's composition, as far as this process knows. */
   get key (): string | undefined { return this.#last?.entry.key }
 
   /** A compose that begins after this call. `retried` runs it until its write holds. */
   run (store: Store, retried: <T>(work: () => Promise<T>) => Promise<T>): Promise<HolderComposed | undefined> {
-    return this.#runs.run(() => retried(() => this.#compose(store)))
+    return this.#runs.run(async () => {
+      try {
+        const composed = await retried(() => this.#compose(store))
+        this.ended(true)
+        return composed
+      } catch (error) {
+        this.ended(false)
+        throw error
+      }
+    })
   }
 
   async #compose (store: Store): Promise<HolderComposed | undefined> {

@@ -9,6 +9,7 @@ import type { Brokers, MakeCredential, Store } from '../ports.js'
 import { again, type Patience } from './again.js'
 import { Applied } from './applied.js'
 import { Awaited } from './awaited.js'
+import { HeldUp } from './held-up.js'
 import { HolderRuns } from './holder-runs.js'
 import { liveSteps } from './live-steps.js'
 import { telling } from './own-writes.js'
@@ -28,6 +29,8 @@ export interface TakeInsOptions {
   ended (result: TakeInResult, failed: StepFailed | undefined, by: string[]): void
   /** A run that nobody waits for failed outside its steps. */
   trouble (module: string, error: unknown): void
+  /** A module that failed at the bus's node can go through now; left out, nobody is woken. */
+  released? (module: string, why: string): void
 }
 
 type Progress = (step: StepDone) => void
@@ -56,13 +59,17 @@ export class TakeIns {
   readonly #watching = new Map<string, Set<Progress>>()
   readonly #holder: HolderRuns
   readonly #applied: Applied
+  readonly #heldUp: HeldUp
   readonly #gate = new Gate(limits.takeInsAtOnce, limits.takeInsQueued)
   #stopped = false
 
   constructor (private readonly options: TakeInsOptions) {
-    this.#holder = new HolderRuns(options.makeCredential)
-    this.#applied = new Applied(options.brokers)
+    this.#heldUp = new HeldUp((module) => options.released?.(module, "the bus's node goes through again"))
+    this.#holder = this.#holderRuns()
+    this.#applied = new Applied(options.brokers, (server, is) => this.#heldUp.went(server, is))
   }
+
+  #holderRuns (): HolderRuns { return new HolderRuns(this.options.makeCredential, (through) => this.#heldUp.went('', through)) }
 
   /** Runs that are going on or wait for their turn. */
   get running (): number { return this.#lanes.size }
@@ -164,7 +171,8 @@ export class TakeIns {
     const store = only ? only.around(taken) : taken
     const deadline = patience.now() + limits.takeInMs
     // A run that keeps to a plan shares no compose of the bus's node: the others would fail by its plan.
-    const holder = only ? new HolderRuns(makeCredential) : this.#holder
+    const holder = only ? this.#holderRuns() : this.#holder
+    const { mends } = this.#heldUp
     const steps = liveSteps({ store, makeCredential, patience, holder, applied: this.#applied })
     const progress = (step: StepDone): void => {
       for (const tell of new Set([...callers.map(({ progress }) => progress), ...this.#watching.get(module) ?? []])) tell?.(step)
@@ -178,6 +186,7 @@ export class TakeIns {
       failed = error
       result = error.result
     }
+    this.#heldUp.ended(module, failed?.step === 'busHolder' && !only?.refused, mends)
     this.options.ended(result, failed, by)
     // A run that was refused its first write did nothing.
     if (only?.refused && !wrote) return { result, failed: await this.#planChanged(module, only.refused, result) }
