@@ -7,6 +7,7 @@ import type { FastifyRequest } from 'fastify'
 import type { WebSocket } from 'ws'
 import { MeshError } from '../src/core/errors.js'
 import { principalOf } from '../src/http/auth.js'
+import { hasBody } from '../src/http/upgrade.js'
 import { WatchSession } from '../src/http/watch-session.js'
 import { tokenAlone } from '../src/identity/bearer.js'
 import { unauthenticated } from '../src/identity/principal.js'
@@ -14,16 +15,22 @@ import { problemResponses } from '../src/schemas/problem.js'
 import { proofs } from '../src/schemas/proofs.js'
 
 const protocol = 'mesh.provision.v1'
+// A word of HTTP (RFC 9110, section 5.6.2).
+const token = /^[!#$%&'*+\-.^_`|~0-9A-Za-z]+$/
 
 /** Throws where the handshake is none of ours, so that it is answered in the form that errors have. */
-function checkHandshake ({ headers }: FastifyRequest): void {
+function checkHandshake ({ headers, raw }: FastifyRequest): void {
+  if (hasBody(raw)) throw new MeshError('invalid', 'a websocket upgrade has no body: its bytes would be read as frames')
   if (headers['sec-websocket-version'] !== '13') {
     throw new MeshError('upgrade-required', 'the websocket must be of version 13: say so in Sec-WebSocket-Version')
   }
   if (!/^[+/0-9A-Za-z]{22}==$/.test(headers['sec-websocket-key'] ?? '')) throw new MeshError('invalid', 'Sec-WebSocket-Key is not 16 bytes in base64')
-  const offered = headers['sec-websocket-protocol']
-  if (offered !== undefined && !offered.split(',').some((one) => one.trim() === protocol)) {
-    throw new MeshError('invalid', `the subprotocols offered do not have ${protocol}: offer it, or none`)
+  if (headers.upgrade?.toLowerCase() !== 'websocket') throw new MeshError('invalid', 'Upgrade names more than websocket: name it alone')
+  const offered = headers['sec-websocket-protocol']?.split(',').map((one) => one.trim())
+  if (offered === undefined) return
+  if (!offered.includes(protocol)) throw new MeshError('invalid', `the subprotocols offered do not have ${protocol}: offer it, or none`)
+  if (!offered.every((one) => token.test(one)) || new Set(offered).size < offered.length) {
+    throw new MeshError('invalid', 'Sec-WebSocket-Protocol is no list of different words: offer each once')
   }
 }
 

@@ -56,6 +56,18 @@ t.test('what it found', async (t) => {
     t.notMatch(raw.toString(), /HTTP\/1\.1 100/)
   })
 
+  await t.test('what is no HTTP is answered behind what was asked before it, and never inside an answer', async (t) => {
+    const asked = request('GET', '/provision/config/port', { ...open, Authorization: `Bearer ${m1}`, 'Cache-Control': 'no-cache' })
+    t.same(await statuses(asked, 'GARBAGE\r\n\r\n'), [200, 400])
+    t.same(await statuses(asked, asked, 'GARBAGE\r\n\r\n'), [200, 200, 400])
+    t.same(await statuses(asked, request('POST', '/modules/m1/take-in', { ...open, Authorization: `Bearer ${operator}`, 'Transfer-Encoding': 'chunked' }, 'GARBAGE')), [200, 400])
+    const stream = request('GET', '/provision/config/port', { ...open, Authorization: `Bearer ${m1}`, Accept: 'text/event-stream' })
+    const { raw, closed } = await rawHttp(port, [stream, 'GARBAGE\r\n\r\n'], { gap: 200, wait: 3000 })
+    t.match(raw.toString(), /event: value/)
+    t.notMatch(raw.toString(), /400 Bad Request/)
+    t.equal(closed, 'closed')
+  })
+
   await t.test('a refused upgrade leaves no connection behind, whoever refused it', async (t) => {
     const handles = (): number => readdirSync(`/proc/${stage.gateway.process.pid}/fd`).length
     const before = handles()

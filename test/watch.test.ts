@@ -435,6 +435,9 @@ t.test('/watch', async (t) => {
     t.match(await carried.get('config', 'port'), { result: { value: 8080 } })
     t.match(await offered('mesh.provision.v2'), { status: 400, json: { type: 'urn:mesh-gateway:problem:invalid', detail: /mesh\.provision\.v1/ } })
     t.match(await open(t, { token: undefined, headers: { 'Sec-WebSocket-Protocol': `bearer.${m1}` } }), { status: 400 }, 'a bearer alone')
+    for (const list of ['mesh.provision.v1, mesh.provision.v1', 'mesh.provision.v1,, other', 'mesh.provision.v1, a b']) {
+      t.match(await offered(list), { status: 400, json: { detail: /Sec-WebSocket-Protocol is no list/ } }, list)
+    }
     t.match(await open(t, { headers: { 'Sec-WebSocket-Protocol': `mesh.provision.v1, bearer.${m2}` } }), { status: 401 }, 'two credentials')
   })
 
@@ -459,6 +462,8 @@ t.test('/watch', async (t) => {
     t.match(await open(t, { token: undefined }), { status: 401, headers: { 'www-authenticate': 'Bearer' } })
     t.match(await open(t, { headers: { 'Sec-WebSocket-Version': '12' } }), { status: 426, headers: { upgrade: /websocket/ } })
     t.match(await open(t, { headers: { 'Sec-WebSocket-Key': 'short' } }), { status: 400 })
+    t.match(await open(t, { headers: { Upgrade: 'websocket, h2c' } }), { status: 400, json: { detail: /name it alone/ } })
+    t.match(await open(t, { headers: { 'Content-Length': '2' } }), { status: 400, json: { detail: /no body/ } })
     t.match(await http(gateway.port, 'GET', '/watch', { token: m1 }), { status: 426, headers: { upgrade: /websocket/ }, json: { type: 'urn:mesh-gateway:problem:upgrade-required' } })
     t.match(await http(gateway.port, 'GET', '/watch', { token: m1, headers: { Upgrade: 'websocket' } }), { status: 426 }, 'an Upgrade without Connection is none')
     t.match(await http(gateway.port, 'GET', '/watch'), { status: 401 })

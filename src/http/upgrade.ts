@@ -5,25 +5,15 @@
  */
 import { EventEmitter } from 'node:events'
 import { ServerResponse, type IncomingMessage, type Server } from 'node:http'
-import type { Socket } from 'node:net'
 import type { FastifyInstance, FastifyRequest } from 'fastify'
 import fp from 'fastify-plugin'
 import { MeshError } from '../core/errors.js'
+import { due, inTurn, type Answering } from './due.js'
 
 const isWebSocket = (req: IncomingMessage): boolean => (req.headers.upgrade ?? '').split(',').some((of) => of.trim().toLowerCase() === 'websocket')
-const hasBody = ({ headers }: IncomingMessage): boolean => headers['transfer-encoding'] !== undefined || Number(headers['content-length'] ?? 0) > 0
 
-/** A connection, with the response that is being written to it, as Node keeps it. */
-type Answering = Socket & { _httpMessage?: ServerResponse | null }
-
-const answering = (socket: Answering): ServerResponse | null | undefined => socket._httpMessage
-
-/** Ends a connection once the answers that are due on it are written. */
-function endInTurn (socket: Answering): void {
-  const due = answering(socket)
-  if (due) due.once('close', () => endInTurn(socket))
-  else socket.destroySoon()
-}
+/** Whether a request has a body; with an upgrade Node does not read it, and hands it on as the connection's next bytes. */
+export const hasBody = ({ headers }: IncomingMessage): boolean => headers['transfer-encoding'] !== undefined || Number(headers['content-length'] ?? 0) > 0
 
 declare module 'fastify' {
   interface FastifyInstance {
@@ -49,16 +39,16 @@ export default fp(async (app: FastifyInstance) => {
   app.server.on('upgrade', (req: IncomingMessage, socket: Answering, head: Buffer) => {
     const kind = isWebSocket(req) ? 'websocket' : 'ignored'
     arrived.set(req, kind)
-    if (answering(socket)) {
+    if (due(socket)) {
       // Node hands a connection over although what was asked on it before is not answered yet. A second response on it would throw, and
       // end the process; so the upgrade is left unanswered, as HTTP allows for what is sent before an answer came, and asked again.
       socket.on('error', () => socket.destroy())
-      return endInTurn(socket)
+      return inTurn(socket, () => socket.destroySoon())
     }
     if (kind === 'websocket') {
       upgrades.emit('upgrade', req, socket, head)
       // A refused upgrade is answered on a socket that nobody reads any more, by whatever hook refuses it: it is ended here, or never.
-      answering(socket)?.once('finish', () => socket.destroySoon())
+      due(socket)?.once('finish', () => socket.destroySoon())
       return
     }
     socket.on('error', () => socket.destroy())
