@@ -16,6 +16,7 @@ import continues from './http/continue.js'
 import errors, { addMethodNotAllowed, answerFrameworkError } from './http/errors.js'
 import openapi from './http/openapi.js'
 import { allowedOrigins } from './http/origin.js'
+import pipeline from './http/pipeline.js'
 import { Rates } from './http/rate.js'
 import requestLog from './http/request-log.js'
 import { Sessions } from './http/sessions.js'
@@ -64,6 +65,7 @@ function createServer (logger: AppOptions['logger'], tls?: Tls): FastifyInstance
     logController: new LogController({ disableRequestLogging: true }),
     bodyLimit: limits.bodyBytes,
     requestTimeout: limits.requestMs,
+    connectionTimeout: limits.stuckMs,
     return503OnClosing: false,
     routerOptions: { maxParamLength: limits.targetBytes },
     ajv: { customOptions: { coerceTypes: false, removeAdditional: false, useDefaults: false, allErrors: false } },
@@ -81,6 +83,7 @@ export async function buildOperations ({ core, logger = false }: Pick<AppOptions
   app.decorate('core', core).decorate('operations', true)
   await app.register(connections, { closeWithinMs: limits.drainGraceMs })
   await app.register(continues)
+  await app.register(pipeline)
   await app.register(requestLog)
   await app.register(errors)
   await app.register(target)
@@ -107,6 +110,7 @@ export async function buildApp ({ core, config, identity, tls, logger = false }:
   // Before the process is ended for taking too long.
   await app.register(connections, { closeWithinMs: 0.8 * config.DRAIN_MS })
   await app.register(continues)
+  await app.register(pipeline)
   await app.register(requestLog)
   await app.register(errors)
   const origins = corsOrigins(config)

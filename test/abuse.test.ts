@@ -139,6 +139,40 @@ t.test('watches of a module over all its connections: -32003 to the one too many
   await app.sessions.drain(limits.drainGraceMs)
 })
 
+t.test('requests that are sent ahead of their answers: a few are begun, the others wait for their turn, and far too many end the connection', async (t) => {
+  const jwksFile = join(temporaryFolder(t), 'jwks.json')
+  writeFileSync(jwksFile, JSON.stringify(jwks(keys)))
+  const config = loadConfig({ AUTH_JWKS: jwksFile })
+  const mesh = new HandHeld()
+  const app = await buildApp({ core: { view: mesh.view } as unknown as Core, config, identity: await createIdentity(config) })
+  t.teardown(async () => await app.close())
+  await app.listen({ host: HOST, port: 0 })
+  const { port } = app.server.address() as AddressInfo
+  const asked = (key: string, count: number): string =>
+    Array.from({ length: count }, (_, i) => request('GET', `/provision/config/${key}${i}`, { Connection: 'keep-alive', ...bearer(token) })).join('')
+
+  const count = 40
+  const exchange = rawHttp(port, asked('k', count), { count, wait: 10_000 })
+  await eventually('those are asked that may be', () => mesh.questions.length === 1 + limits.answersAhead)
+  mesh.questions[1]?.value('1')
+  await (await ws(t, port, { token })).call('provision.unwatch', { kind: 'config', key: 'k' })
+  t.equal(mesh.questions.length, 1 + limits.answersAhead, 'no more of them while the first is not answered')
+  mesh.auto = (question) => question.value(question.name.key)
+  for (const question of mesh.questions) if (!question.answered) question.value(question.name.key)
+  const { responses } = await exchange
+  t.same(responses.map(({ body }) => body), Array.from({ length: count }, (_, i) => i === 1 ? '"1"' : `"k${i}"`), 'each has its answer, in order')
+
+  mesh.auto = undefined
+  const flood = await rawHttp(port, asked('none', 2 * limits.requestsWaiting), { wait: 10_000 })
+  t.match(flood, { responses: [], closed: /./ })
+
+  // Nothing moves on a connection whose answer is not read.
+  t.equal(app.server.timeout, limits.stuckMs)
+  app.server.timeout = 100
+  t.match(await rawHttp(port, request('GET', '/provision/config/stuck', { Connection: 'keep-alive', ...bearer(token) }), { wait: 10_000 }), { closed: 'closed' })
+  await app.sessions.drain(limits.drainGraceMs)
+})
+
 t.test('an allowance fills again as time goes by, and never beyond what may come at once', async (t) => {
   const allowance = new Allowance(2, 4, 0)
   const takes = (now: number, times: number) => Array.from({ length: times }, () => allowance.take(now) === undefined).filter(Boolean).length

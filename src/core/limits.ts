@@ -15,6 +15,15 @@ export const limits = {
   requestMs: 30_000,
   /** How often requests that take too long are looked for; Node's own 30 s would double the time. */
   requestLookMs: 1000,
+  /**
+   * A connection on which nothing moves ends after this long: its client does not read its answer. Longer than any answer takes, a take-in
+   * that waits for its turn among them; event streams say something every 15 s, and websockets have pings.
+   */
+  stuckMs: 5 * 60_000,
+  /** Requests of a connection that are answered ahead of their turn, each answer held in memory: 2 MB at most (a page of the state). */
+  answersAhead: 8,
+  /** Requests behind those, some KB each: more of them unanswered on one connection nobody sends in earnest. */
+  requestsWaiting: 1024,
   /** A bearer token; SPIRE's and common OpenID providers' stay under 4 KiB. */
   tokenBytes: 8192,
   /** Verified tokens that are remembered, so that a signature is checked once a token and not once a request. */
