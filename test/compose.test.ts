@@ -53,18 +53,18 @@ function isSubject (text: string): boolean {
   return tokens.every((token, at) => token !== '' && !token.includes(' ') && (token !== '>' || at === tokens.length - 1))
 }
 
-const isReserved = (subject: string): boolean => subject.startsWith('$') || subject.startsWith('mesh.') || subject.startsWith('_INBOX')
-const piece = fc.constantFrom('$', '_INBOX', 'mesh', 'a', '*', '>', '.', '.', ' ')
+const isReserved = (subject: string): boolean => subject.startsWith('$') || subject.startsWith('mesh.') || subject.startsWith('_INBOX') || /^_G?R_/.test(subject)
+const piece = fc.constantFrom('$', '_INBOX', '_R_', 'mesh', 'a', '*', '>', '.', '.', ' ')
 const anySubject = fc.array(piece, { minLength: 1, maxLength: 7 }).map((pieces) => pieces.join(''))
-const token = fc.constantFrom('$', '$SYS', '_INBOX', '_INBOXa', 'mesh', 'a', 'mesha', '*', '>')
+const token = fc.constantFrom('$', '$SYS', '_INBOX', '_INBOXa', '_R_', '_GR_', 'mesh', 'a', 'mesha', '*', '>')
 const wellFormed = fc.array(token, { minLength: 1, maxLength: 4 }).map((tokens) => tokens.join('.'))
 
 t.test('no subject that is taken in ever matches one of the server, the mesh or an inbox', async (t) => {
-  const concrete = fc.array(fc.constantFrom('$', '$SYS', '$JS', '_INBOX', '_INBOXa', 'mesh', 'a'), { minLength: 1, maxLength: 5 }).map((tokens) => tokens.join('.'))
+  const concrete = fc.array(fc.constantFrom('$', '$SYS', '$JS', '_INBOX', '_INBOXa', '_R_', '_GR_', 'mesh', 'a'), { minLength: 1, maxLength: 5 }).map((tokens) => tokens.join('.'))
   holds(t, 'whatever is asked of it', fc.property(fc.oneof(anySubject, wellFormed), concrete, (pattern, subject) =>
     whyNoSubject(pattern) !== undefined || !matches(pattern, subject) || !isReserved(subject)), { numRuns: 20_000 })
   // Every subject that a pattern matches is the pattern with its wildcards filled in: these are tried one by one.
-  const fillings = ['$SYS', '_INBOX', 'mesh', 'a']
+  const fillings = ['$SYS', '_INBOX', '_R_', 'mesh', 'a']
   const filled = (pattern: string): string[] => pattern.split('.').reduce<string[]>((subjects, token) => {
     const tokens = token === '*' ? fillings : token === '>' ? [...fillings, 'a.b', 'mesh.a'] : [token]
     return subjects.flatMap((subject) => tokens.map((next) => subject === '' ? next : `${subject}.${next}`))
@@ -80,7 +80,7 @@ t.test('a subject is refused with the reason', async (t) => {
     ['a b', /white space/], ['a.\tb', /white space/], ['a\r\nPUB x', /white space/], ['a\f', /white space/],
     ['a\u0000', /control/], ['a\u007f', /control/], ['a\u0085', /control/], ['a.\ud800', /surrogate/], ['a.>.b', /last token/], ['>.a', /last token/],
     ['>', /would match/], ['*', /would match/], ['*.x', /would match/], ['*.*', /would match/],
-    ['$SYS.>', /begins with \$/], ['$', /begins with \$/], ['_INBOX.>', /begins with _INBOX/], ['_INBOXES', /begins with _INBOX/],
+    ['$SYS.>', /begins with \$/], ['$', /begins with \$/], ['_INBOX.>', /begins with _INBOX/], ['_INBOXES', /begins with _INBOX/], ['_R_.>', /begins with _R_/], ['_GR_.a.*', /begins with _GR_/],
     ['mesh.>', /begins with mesh\./], ['mesh.*', /begins with mesh\./], ['mesh.provision.a.b.get', /begins with mesh\./],
     ['a'.repeat(limits.subjectCharacters + 1), /longer than 512/]
   ]

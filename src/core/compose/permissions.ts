@@ -5,8 +5,8 @@ import { holdsControl, holdsLoneSurrogate } from '../names.js'
 /**
  * Why a manifest may not name a subject, as a clause that completes "the subject …"; undefined where it may. nats-server
  * would refuse the whole user list for one malformed subject, so this is at least as strict as its own check; and no
- * subject of a manifest may match one that belongs to the server (`$…`), the mesh (`mesh.…`) or another module's inbox
- * (`_INBOX…`). The text is not said back.
+ * subject of a manifest may match one that belongs to the server (`$…`; `_R_…` and `_GR_…`, which it gives to replies between accounts and
+ * clusters), the mesh (`mesh.…`) or another module's inbox (`_INBOX…`). The text is not said back.
  */
 export function whyNoSubject (subject: string): string | undefined {
   if (subject === '') return 'is empty: name one, such as "orders.created"'
@@ -27,6 +27,8 @@ function whyReserved ([first = '', ...rest]: string[]): string | undefined {
     return `would match $…, mesh.… and _INBOX…, which no module may: begin with a token of your own instead of "${first}"`
   }
   if (first.startsWith('$')) return "begins with $, which is the server's own"
+  // Who hears _R_.> in the provisioner's account hears the values of all modules whose gateway is in another one.
+  if (/^_G?R_/.test(first)) return `begins with ${first.startsWith('_R') ? '_R_' : '_GR_'}, which are the server's own names for replies between accounts`
   if (first.startsWith('_INBOX')) return 'begins with _INBOX: every module has an inbox of its own already, and no other'
   if (first === 'mesh' && rest.length > 0) return "begins with mesh., which is the mesh's own"
   return undefined
