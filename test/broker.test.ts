@@ -6,7 +6,7 @@ import { nkeyAuthenticator, type Msg, type NatsConnection } from 'nats'
 import { createUser, type KeyPair } from 'nkeys.js'
 import { loadBrokerConfig, type BrokerEnvironment } from '../src/agents/broker-config.js'
 import { startBroker } from '../src/agents/broker.js'
-import { confRights, confString, renderUserList } from '../src/agents/user-list.js'
+import { confRights, confString, exchangeFixedUsers, renderUserList } from '../src/agents/user-list.js'
 import { UsersFile } from '../src/agents/users-file.js'
 import { findNatsServer } from '../src/dev/nats-binary.js'
 import { client, decode } from './support/bus/client.js'
@@ -48,6 +48,17 @@ t.test('the list: strings that the server reads back, and no direction that is e
   t.equal(renderUserList('', [...rows].reverse()).text, text, 'equal lists have equal bytes')
   t.same(text.match(/U[A-Z2-7]{55}, |"U[A-Z2-7]{55}"/g), [one, three, two].map((key) => `"${key.getPublicKey()}"`))
   t.match(text, `_INBOX.${one.getPublicKey()}.>`)
+})
+
+t.test('the list: its fixed users are exchanged, and those of modules stay byte by byte', async (t) => {
+  const [old, fresh, module] = [createUser(), createUser(), createUser()].map((key) => `{ nkey: ${key.getPublicKey()} }`) as [string, string, string]
+  const rows = [row('some', [user(createUser())], ['a'])]
+  t.equal(exchangeFixedUsers(renderUserList(old, rows).text, fresh), renderUserList(fresh, rows).text)
+  t.equal(exchangeFixedUsers(renderUserList(old, []).text, ''), renderUserList('', []).text)
+  // A file of fixed users that was copied from a list, its dividing line with it.
+  const copied = renderUserList(old, rows).text.split('\n').slice(2, 4).join('\n')
+  t.equal(exchangeFixedUsers(renderUserList(copied, rows).text, fresh), renderUserList(fresh, rows).text)
+  t.equal(exchangeFixedUsers(`users: [\n${old}\n${module}\n]\n`, fresh), undefined, 'a list in which nobody can tell them apart')
 })
 
 t.test('the list: a bad row is left out, with the reason, and costs nobody else anything', async (t) => {
@@ -289,4 +300,63 @@ t.test('an agent that starts applies what stands though nobody asks, and leaves 
   const fourth = await agent(t, stage)
   t.match(await applied(nc, await list(kv, [row('m2', [user(createUser())])])), /does not include the user list/)
   await fourth.stop()
+})
+
+t.test('a change of the fixed users counts by itself: on a new bus, beside the users of modules, and whatever became of their list', async (t) => {
+  const stage = await bus(t)
+  const { nc, kv, config } = stage
+  const [first, second, third, module] = [createUser(), createUser(), createUser(), createUser()]
+  const fixed = (...keys: KeyPair[]) => writeFileSync(config.BROKER_FIXED_USERS, stage.fixed + keys.map((key) => `{ nkey: ${key.getPublicKey()} }\n`).join(''))
+  const getsOn = (key: KeyPair) => eventually('the user gets on the bus', () => connected(t, stage, key).catch(() => undefined))
+  const one = await agent(t, stage)
+
+  // A new bus: nobody has the seat.
+  fixed(first)
+  const its = await getsOn(first)
+
+  // Beside the users of modules, though no composition moves.
+  await kv.put('inventory', 'seat.broker', seat)
+  const revision = await list(kv, [row('m1', [user(module)])])
+  t.equal(await applied(nc, revision), '{}')
+  const { nc: modules } = await connected(t, stage, module)
+  fixed(second)
+  await getsOn(second)
+  t.ok(await within(its.nc.closed().then(() => 'closed'), 5000), 'and one that was taken out is off the bus')
+  t.equal(await applied(nc, revision), '{}', 'what was applied stays so')
+  t.same(one.errors, [])
+
+  // One that the server does not take: what stands stays, and it is said once.
+  const stands = readFileSync(config.BROKER_USERS, 'utf8')
+  writeFileSync(config.BROKER_FIXED_USERS, `${stage.fixed}{ nkey: "Unonsense" }\n`)
+  await eventually('the refusal is logged', () => one.errors.length > 0)
+  const next = await list(kv, [row('m1', [user(module)], ['a'])])
+  const refused = /^500 nats-server refuses the user list: .*Not a valid public nkey/
+  t.match(await applied(nc, next), refused)
+  t.match(await applied(nc, next), refused, 'who asks hears it each time')
+  t.match(one.errors, [/the users could not be applied .*nats-server refuses the user list/])
+  t.equal(one.errors.length, 1)
+  t.equal(readFileSync(config.BROKER_USERS, 'utf8'), stands)
+  await (await connected(t, stage, second)).nc.close()
+  fixed(first)
+  await getsOn(first)
+  t.equal(await applied(nc, next), '{}')
+
+  // The composition is gone, and the agent another one, which never saw it.
+  await one.stop()
+  await kv.kv.compositions.purge('node-c.bus')
+  const other = await agent(t, stage)
+  fixed(third)
+  await getsOn(third)
+  await t.rejects(connected(t, stage, first), { code: 'AUTHORIZATION_VIOLATION' })
+  t.notOk(modules.isClosed(), 'the module was on the bus all the time')
+  await (await connected(t, stage, module)).nc.close()
+  await other.stop()
+
+  // A list that somebody else wrote, in which modules and others cannot be told apart, is left alone.
+  const handmade = readFileSync(config.BROKER_USERS, 'utf8').replace(/^ +# .*\n/gm, '')
+  writeFileSync(config.BROKER_USERS, handmade)
+  const last = await agent(t, stage)
+  await eventually('it is said', () => last.errors.some((line) => line.includes('was not written by this agent')))
+  t.equal(readFileSync(config.BROKER_USERS, 'utf8'), handmade)
+  await (await connected(t, stage, module)).nc.close()
 })

@@ -1,6 +1,6 @@
 /**
- * The agent beside a nats-server of the seat: keeps the server's users as the broker module's composition has them, and
- * tells the take-in when the server runs with them (DESIGN sections 4 and 5). A service of the bus.
+ * The agent beside a nats-server of the seat: keeps the server's users as the broker module's composition and the file of
+ * fixed users have them, and tells the take-in when the server runs with them (DESIGN sections 4 and 5). A service of the bus.
  */
 import { Events, type NatsConnection } from 'nats'
 import { messageOf } from '../core/errors.js'
@@ -25,12 +25,15 @@ class Broker implements Agent {
   readonly #asks = new AppliedAsks(this.#state, (asked) => this.#whyLate(asked))
   readonly #service: Agent
   readonly #following: Following
+  readonly #look: NodeJS.Timeout
   #wanted: WantedUsers | undefined
   #dirty = false
   #work: Promise<void> | undefined
   #again: NodeJS.Timeout | undefined
   #stopped = false
-  #said = ''
+  #saidRows = ''
+  /** What was in the way of the last attempt. */
+  #troubles: string[] = []
 
   constructor (private readonly nc: NatsConnection, { prefix, config, log }: BrokerOptions) {
     const server = config.BROKER_SERVER
@@ -44,6 +47,7 @@ class Broker implements Agent {
       queue: `broker-${server}`,
       endpoints: { applied: { subject: subjects.applied(server), answer: (message) => this.#asked(this.#asks.take(message)) } }
     })
+    this.#look = setInterval(() => { if (this.#file.fixedMoved()) this.#kick() }, limits.fixedUsersLookMs)
     void this.#hearReconnects()
   }
 
@@ -51,6 +55,7 @@ class Broker implements Agent {
 
   async stop (): Promise<void> {
     this.#stopped = true
+    clearInterval(this.#look)
     clearTimeout(this.#again)
     this.#asks.stop()
     await Promise.all([this.#following.stop(), this.#service.stop(), this.#work])
@@ -83,35 +88,50 @@ class Broker implements Agent {
     while (this.#dirty && !this.#stopped) {
       this.#dirty = false
       this.#state.attempt++
-      if (this.#wanted) await this.#attempt(this.#wanted)
+      await this.#attempt(this.#wanted)
       this.#asks.settle()
     }
   }
 
-  async #attempt (wanted: WantedUsers): Promise<void> {
-    const { revision } = wanted
+  async #attempt (wanted: WantedUsers | undefined): Promise<void> {
+    const revision = wanted && formatRevision(wanted.revision)
+    const troubles: string[] = []
+    // A list that is none is tried when it is written again; a server that does not take one, after a while.
+    if (wanted && 'problem' in wanted) troubles.push(this.#failed(wanted, wanted.problem))
     try {
-      if ('problem' in wanted) throw new Error(wanted.problem)
-      await this.#apply(wanted.rows, revision)
-      // The bucket may have been rewound meanwhile; then this is not of the bucket that stands.
-      if (this.#wanted && !isOlder(this.#wanted.revision, revision)) this.#state.applied = revision
-      this.#state.failed = undefined
+      if (wanted && 'rows' in wanted) await this.#applyRows(wanted)
+      else await this.#applyFixed()
     } catch (error) {
       const why = messageOf(error)
-      this.#state.failed = { revision, why }
-      this.#log.error({ why, revision: formatRevision(revision) }, 'the users could not be applied')
-      // A list that is none is tried when it is written again; a server that does not take one, after a while.
-      if ('rows' in wanted && !this.#stopped) this.#again = setTimeout(() => this.#kick(), limits.reloadAgainMs)
+      if (wanted && 'rows' in wanted) this.#failed(wanted, why)
+      troubles.push(why)
+      if (!this.#stopped) this.#again = setTimeout(() => this.#kick(), limits.reloadAgainMs)
     }
+    // Said once, and not at each try.
+    for (const why of troubles) if (!this.#troubles.includes(why)) this.#log.error({ why, revision }, 'the users could not be applied')
+    this.#troubles = troubles
   }
 
-  async #apply (rows: unknown[], revision: Revision): Promise<void> {
+  async #applyFixed (): Promise<void> {
+    await this.#file.applyFixed()
+    this.#log.info({}, 'the server runs with the fixed users, and with those of modules that it had')
+  }
+
+  #failed ({ revision }: WantedUsers, why: string): string {
+    this.#state.failed = { revision, why }
+    return why
+  }
+
+  async #applyRows ({ revision, rows }: WantedUsers & { rows: unknown[] }): Promise<void> {
     const { text, dropped } = renderUserList(await this.#file.fixed(), rows)
     const said = JSON.stringify(dropped)
-    if (said !== this.#said) for (const row of dropped) this.#log.error(row, 'a row of the user list is bad and was left out')
-    this.#said = said
+    if (said !== this.#saidRows) for (const row of dropped) this.#log.error(row, 'a row of the user list is bad and was left out')
+    this.#saidRows = said
     await this.#file.apply(text)
     this.#log.info({ revision: formatRevision(revision) }, 'the server runs with the users')
+    // The bucket may have been rewound meanwhile; then this is not of the bucket that stands.
+    if (this.#wanted && !isOlder(this.#wanted.revision, revision)) this.#state.applied = revision
+    this.#state.failed = undefined
   }
 
   #whyLate (asked: Revision): string {
@@ -125,7 +145,7 @@ class Broker implements Agent {
     for await (const { type } of this.nc.status()) {
       if (this.#stopped) return
       // The server may be another, started from a file that was put back: what stands is rendered again.
-      if (type === Events.Reconnect && this.#wanted) this.#kick()
+      if (type === Events.Reconnect) this.#kick()
     }
   }
 }

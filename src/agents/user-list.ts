@@ -12,6 +12,9 @@ import { BusUsersSchema, type BusUsers } from '../schemas/composition.js'
 /** A row that was left out: whose it is as far as it can be told, and why. */
 export interface Dropped { module: string, node?: string, why: string }
 
+const head = ['# Written by the broker agent, and written over at the next change.', 'users: [']
+/** Stands between the fixed users and those of modules, so that the fixed ones can be exchanged alone. */
+const divide = '  # The users of modules:'
 const userKey = /\bU[A-Z2-7]{55}\b/g
 
 /**
@@ -92,8 +95,15 @@ export function renderUserList (fixed: string, rows: readonly unknown[]): { text
         `subscribe: ${confRights(rights.subscribe)} } }`)
     }
   }
-  const text = ['# Written by the broker agent, and written over at the next change.', 'users: [', fixed.trim(), ...lines, ']', ''].join('\n')
+  const text = [...head, fixed.trim(), divide, ...lines, ']', ''].join('\n')
   return { text, dropped }
+}
+
+/** A rendered list with other fixed users; those of modules stay, byte by byte. Undefined for a text that was not rendered here. */
+export function exchangeFixedUsers (text: string, fixed: string): string | undefined {
+  // The last one: what the fixed users' file holds may look like anything.
+  const at = text.lastIndexOf(`\n${divide}\n`)
+  return at < 0 ? undefined : [...head, fixed.trim()].join('\n') + text.slice(at)
 }
 
 /** The rows of a composition's text, unchecked; undefined where it carries no list. */

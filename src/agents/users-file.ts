@@ -10,8 +10,9 @@ import { promisify } from 'node:util'
 import { messageOf } from '../core/errors.js'
 import { limits } from '../core/limits.js'
 import { printable } from '../core/names.js'
+import { fileVersion } from '../file-version.js'
 import type { BrokerEnvironment } from './broker-config.js'
-import { confString, renderUserList } from './user-list.js'
+import { confString, exchangeFixedUsers, renderUserList } from './user-list.js'
 
 const run = promisify(execFile)
 const includeLine = /((?:^|[{;,])[ \t]*include[ \t:=]*)(?:"([^"\n]+)"|'([^'\n]+)'|([^\s"'#;]+))/gm
@@ -26,6 +27,10 @@ export class UsersFile {
   readonly #main: string
   /** The text that the server is known to run with. */
   #loaded: string | undefined
+  /** The version of the fixed users' file that was read last. */
+  #fixedVersion: string | undefined
+  /** Its version at the last look. */
+  #versionSeen: string | undefined
 
   constructor (private readonly config: BrokerEnvironment) {
     this.#users = resolve(config.BROKER_USERS)
@@ -34,11 +39,24 @@ export class UsersFile {
 
   /** The users that are not of modules, as text. */
   async fixed (): Promise<string> {
+    // That from before the reading: a write in between is then seen by the next look.
+    this.#fixedVersion = fileVersion(this.config.BROKER_FIXED_USERS)
     try {
       return await readFile(this.config.BROKER_FIXED_USERS, 'utf8')
     } catch (error) {
       throw new Error(`the fixed users in ${this.config.BROKER_FIXED_USERS} cannot be read (${codeOf(error)})`)
     }
+  }
+
+  /**
+   * Looks at the file of the fixed users: whether it was written since it was read last (or not read yet), and not since the look
+   * before this one. One that is being written would take all users away that are not in it yet.
+   */
+  fixedMoved (): boolean {
+    const version = fileVersion(this.config.BROKER_FIXED_USERS)
+    const isStill = version === this.#versionSeen
+    this.#versionSeen = version
+    return isStill && version !== this.#fixedVersion
   }
 
   /** A server cannot start without the file it includes: where there is none, the fixed users alone are written. */
@@ -63,6 +81,20 @@ export class UsersFile {
     if (stands !== text) await this.#replace(text)
     await this.#reload()
     this.#loaded = text
+  }
+
+  /**
+   * The same for the fixed users as they are now beside the modules' users that stand, whoever rendered these and when. Rejects
+   * where a list stands in which the two cannot be told apart.
+   */
+  async applyFixed (): Promise<void> {
+    const fixed = await this.fixed()
+    const stands = await readFile(this.#users, 'utf8').catch((error) => {
+      throw new Error(`the user list ${this.#users} cannot be read (${codeOf(error)})`)
+    })
+    const text = exchangeFixedUsers(stands, fixed)
+    if (text === undefined) throw new Error(`the user list ${this.#users} was not written by this agent: the fixed users count with the next list of the broker module`)
+    await this.apply(text)
   }
 
   async #replace (text: string): Promise<void> {

@@ -250,6 +250,8 @@ export const limits = {
   reloadPollMs: 25,
   /** `nats-server -t` on a user list; it takes some 50 ms. */
   checkConfigMs: 10_000,
+  /** How often the file of fixed users is looked at; it counts at the second look, so that one that is being written does not. */
+  fixedUsersLookMs: 1000,
   /** A list that could not be applied is tried again after this long though nobody asks. */
   reloadAgainMs: 5000,
   /** A service of the bus that ended though it should not is started again after this long. */

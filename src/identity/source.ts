@@ -1,7 +1,7 @@
 /** Where a JWK set is read from: a file, or a URL. */
 import { readFile } from 'node:fs/promises'
 import { limits } from '../core/limits.js'
-import { fileVersion } from './watched-files.js'
+import { fileVersion } from '../file-version.js'
 
 export interface Source {
   /** What it is called in an error or a log line; of a URL neither user, password nor query. */

@@ -1,18 +1,8 @@
 /** Files that are read again once they changed, while the last good content stays. */
-import { readFileSync, statSync } from 'node:fs'
+import { readFileSync } from 'node:fs'
 import { limits } from '../core/limits.js'
 import { messageOf } from '../core/errors.js'
-
-/** Something that differs once the file was written; undefined where it cannot be looked at. */
-export function fileVersion (path: string): string | undefined {
-  try {
-    // Through links: a file that an orchestrator mounts is exchanged by moving a link.
-    const { mtimeMs, size, ino } = statSync(path)
-    return `${mtimeMs}.${size}.${ino}`
-  } catch {
-    return undefined
-  }
-}
+import { fileVersion } from '../file-version.js'
 
 function textOf (path: string): string {
   let bytes: Buffer
