@@ -2,6 +2,7 @@
 import { connect, type NatsConnection } from 'nats'
 import { existsSync } from 'node:fs'
 import { ConfigError, type Environment } from '../config.js'
+import { messageOf } from '../core/errors.js'
 import { seedFile } from '../dev/seeds.js'
 import { busOptions } from '../nats/connection.js'
 
@@ -15,6 +16,13 @@ export function withBus (config: Environment): Environment {
   return { ...config, NATS_URL: `nats://127.0.0.1:${config.NATS_PORT}`, NATS_NKEY_SEED_FILE: config.NATS_NKEY_SEED_FILE ?? seed }
 }
 
+/** What to do about a bus that does not take the connection. */
+function hint ({ NATS_URL }: Environment, error: unknown): string {
+  if (/AUTH/.test((error as { code?: string }).code ?? '')) return 'NATS_NKEY_SEED_FILE or NATS_CREDS must hold a user of that bus'
+  if (NATS_URL !== undefined) return 'see that it runs, and that NATS_URL names it'
+  return 'see that "mesh-gateway dev" runs; where its bus has another port, say it in NATS_PORT, or name another bus in NATS_URL'
+}
+
 /** Does one thing on the bus and leaves it. Unlike a gateway it does not wait for a bus that is not there. */
 export async function onBus<T> (config: Environment, name: string, act: (nc: NatsConnection) => Promise<T>): Promise<T> {
   const reached = withBus(config)
@@ -22,7 +30,7 @@ export async function onBus<T> (config: Environment, name: string, act: (nc: Nat
   try {
     nc = await connect({ ...busOptions(reached, name), ignoreAuthErrorAbort: false })
   } catch (error) {
-    throw new ConfigError(`the bus at ${reached.NATS_URL} does not take the connection (${(error as Error).message})`)
+    throw new ConfigError(`the bus at ${reached.NATS_URL} does not take the connection (${messageOf(error)}): ${hint(config, error)}`)
   }
   try {
     return await act(nc)

@@ -10,7 +10,7 @@ const commands: Record<string, { about: string, load (): Promise<{ command: Comm
   serve: { about: 'start a gateway', load: () => import('./serve.js') },
   provisioner: { about: 'answer the values of the modules on a node', load: () => import('./provisioner.js') },
   broker: { about: "apply the bus's users to the nats-server beside it", load: () => import('./broker.js') },
-  token: { about: 'print a token signed with the development key', load: () => import('./token.js') },
+  token: { about: 'print a token, signed with the key in DATA_DIR', load: () => import('./token.js') },
   apply: { about: 'write a mesh description in YAML to the buckets', load: () => import('./apply.js') },
   credential: { about: "print a module's unsealed bus seed", load: () => import('./credential.js') },
   rights: { about: "print a role's user and rights for nats-server's configuration", load: () => import('./rights.js') },

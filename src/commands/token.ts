@@ -25,8 +25,8 @@ function subjectOf (options: Given['options']): { role: typeof roles[number], na
 export const command: Command = {
   options: {
     module: { type: 'string', about: 'for a module: it reads its own values' },
-    operator: { type: 'string', about: 'for an operator: takes modules in' },
-    reader: { type: 'string', about: 'for a reader: sees plans' },
+    operator: { type: 'string', about: 'for an operator: takes modules in and sets values' },
+    reader: { type: 'string', about: 'for a reader: sees the state of the mesh, plans and records' },
     ttl: { type: 'string', about: 'how long it lives: 60s, 10m, 1h (the default), 7d' }
   },
   async run ({ options }) {

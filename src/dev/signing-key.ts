@@ -1,4 +1,4 @@
-/** The development key: signs tokens for whoever can read the data folder. No production gateway should trust it. */
+/** The key that `token` signs with: whoever can read its data folder can sign. A gateway trusts it where AUTH_JWKS names its published half. */
 import { randomUUID } from 'node:crypto'
 import { writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
@@ -36,7 +36,7 @@ export interface Subject { role: 'module' | 'operator' | 'reader', name: string 
 
 type Issuing = Pick<Environment, 'DATA_DIR' | 'TRUST_DOMAIN' | 'AUTH_AUDIENCE' | 'AUTH_ISSUER'>
 
-/** A JWT-SVID of the development key that ends `ttlS` seconds from now. */
+/** A JWT-SVID, signed with the key of the data folder, that ends `ttlS` seconds from now. */
 export async function mintToken (config: Issuing, { role, name }: Subject, ttlS: number): Promise<string> {
   const { kid, key } = await signingKey(config.DATA_DIR)
   const now = Math.floor(Date.now() / 1000)
