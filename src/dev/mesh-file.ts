@@ -3,7 +3,7 @@ import { readFile } from 'node:fs/promises'
 import type { Static, TSchema } from '@sinclair/typebox'
 import { ValueErrorType, type ValueError } from '@sinclair/typebox/errors'
 import { Value } from '@sinclair/typebox/value'
-import { LineCounter, parseDocument, visit, type Document, type Node } from 'yaml'
+import { isScalar, LineCounter, parseDocument, visit, type Document, type Node } from 'yaml'
 import { checkManifest, checkSetting, own } from '../core/compose/manifest.js'
 import { canonical, lostNumber, parseJson } from '../core/documents.js'
 import { messageOf } from '../core/errors.js'
@@ -56,6 +56,12 @@ class MeshText {
     return new BadMeshFile(`${this.file}:${line}: ${member ? `${member} ` : ''}${what}`)
   }
 
+  /** A scalar as it is written; empty where there is none. */
+  sourceAt (path: Path): string {
+    const node = this.#nodeAt(path)
+    return isScalar(node) ? node.source ?? '' : ''
+  }
+
   #nodeAt (path: Path): unknown { return this.#document.getIn(path, true) }
 
   #lineOf (node: Node | null): number {
@@ -67,21 +73,30 @@ class MeshText {
 const stepsOf = (pointer: string): Path => pointer.split('/').slice(1)
   .map((step) => step.replaceAll('~1', '/').replaceAll('~0', '~')).map((step) => /^\d+$/.test(step) ? Number(step) : step)
 
-function whatIsWrong (error: ValueError): string {
-  const schema = error.schema as { properties?: object, patternProperties?: object, pattern?: string }
+/** What YAML made of a text that was meant as one, and how to mend it; nothing where it made no scalar of another kind. */
+function unquoted (value: unknown, source: string): string {
+  if (value === null) return source === '' ? ', but nothing stands there' : `, but YAML reads ${printable(source, 40)} as null: put it in quotes`
+  const kind = typeof value
+  return kind === 'number' || kind === 'boolean' ? `, but YAML reads ${printable(source, 40)} as a ${kind}: put it in quotes` : ''
+}
+
+function whatIsWrong (error: ValueError, source: string): string {
+  const schema = error.schema as { type?: string, properties?: object, patternProperties?: object, pattern?: string }
   if (error.type === ValueErrorType.ObjectRequiredProperty) return 'is missing'
   if (error.type === ValueErrorType.ObjectAdditionalProperties) {
     return schema.patternProperties
       ? `is no name: expected one that matches ${namePattern}`
       : `is not known here: expected ${Object.keys(schema.properties ?? {}).join(', ')}`
   }
-  return `does not fit: ${error.message.charAt(0).toLowerCase()}${error.message.slice(1)}`
+  const hint = schema.type === 'string' ? unquoted(error.value, source) : ''
+  return `does not fit: ${error.message.charAt(0).toLowerCase()}${error.message.slice(1)}${hint}`
 }
 
 function checked<S extends TSchema> (text: MeshText, schema: S, value: unknown): Static<S> {
   const first = Value.Errors(schema, value).First()
-  if (first) throw text.error(stepsOf(first.path), whatIsWrong(first))
-  return value as Static<S>
+  if (!first) return value as Static<S>
+  const path = stepsOf(first.path)
+  throw text.error(path, whatIsWrong(first, text.sourceAt(path)))
 }
 
 /** What no schema says: keys, manifests, and whether settings and bindings fit the manifests that stand in the same file. */
