@@ -112,17 +112,30 @@ export const limits = {
   /** Bad messages of a connection in a minute before it is closed with 4400: DESIGN section 7. */
   badMessages: 100,
   badMessagesMs: 60_000,
-  /** Messages and pings of one connection, whatever RATE_LIMIT says: one client must not take a whole core. And how many may come at once. */
+  /** Messages, pings and pongs of one connection, whatever RATE_LIMIT says: one client must not take a whole core. And how many may come at once. */
   messagesPerSecond: 5000,
   messagesAtOnce: 10_000,
+  /** How long a client that sends too many has to read so; what it goes on sending would cost as much as before. */
+  floodGraceMs: 500,
   /** Watches of a module over all its connections here: each takes a few hundred bytes and an ask. */
   watchesPerModule: 100_000,
   /** Principals whose rate is remembered, where RATE_LIMIT is set. */
   ratedPrincipals: 10_000,
   /** Requests of one connection that are being answered at once; more are read when these are done. */
   callsInFlight: 256,
-  /** How long clients have to close after they were told that the gateway drains. */
+  /** Parts of DRAIN_MS. The first: the port stays open, and /readyz is 503, so that a balancer sees it; the most, in ms. */
+  drainNoticePart: 0.1,
+  drainNoticeMs: 10_000,
+  /** The next: live connections are told one after the other, or a thousand clients would come back as one wave; the most, in ms. */
+  drainTellPart: 0.3,
+  drainTellMs: 3000,
+  /** The pause for each: a few clients are told at once, a thousand over the whole time. */
+  drainEachMs: 3,
+  /** Then they have this long to close, a tenth of DRAIN_MS at most, and are ended. */
   drainGraceMs: 500,
+  drainGracePart: 0.1,
+  /** What is being answered has until this part of DRAIN_MS; the rest is for the end of the bus's connection. */
+  drainAnswersPart: 0.8,
   /** setTimeout fires at once beyond 2^31-1 ms: a longer wait is made of pieces. */
   longestTimerMs: 2 ** 31 - 1,
 
@@ -173,6 +186,8 @@ export const limits = {
   takeInsQueued: 10_000,
   /** Own writes that are remembered, so that a process does not wake itself; more than it makes before it hears of them. */
   ownWrites: 1000,
+  /** Messages of a bucket that a gateway knows between two looks whether it is still the same bucket; each costs a read then. */
+  bucketMarks: 16,
   /** How often it is looked whether all buckets are there. */
   bucketsLookMs: 5000,
   /** Delete markers that are remembered, so that a listing does not read them again: some years of builds of many modules. */
@@ -258,6 +273,8 @@ export const limits = {
   serviceAgainMs: 1000,
   /** The bus of a dev that was killed outlives it for so long, so that the other parts can drain. */
   orphanedBusMs: 1000,
+  /** A bus that dev started takes a moment to listen; what keeps it longer is said. */
+  devPatienceMs: 1000,
   /** How often dev looks whether what it started is ready. */
   devPollMs: 50,
   /** How long dev waits for the first compositions before it says what can be tried. */

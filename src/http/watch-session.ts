@@ -63,9 +63,12 @@ export class WatchSession implements Connection, Speaker {
     this.principal = options.principal
     socket.on('message', (data, isBinary) => this.#message(data as Buffer, isBinary))
     socket.on('close', () => this.#release())
-    socket.on('pong', () => { this.#pongBy = undefined })
-    // Each is answered with a pong, which costs as much as a message does.
+    // Each ping is answered, which costs as much as a message does; pongs nobody asked for cost less, and no client has a reason to send them.
     socket.on('ping', () => this.#mayCome())
+    socket.on('pong', () => {
+      this.#pongBy = undefined
+      this.#mayCome()
+    })
     const { maxWatches, maxFrameBytes } = options
     this.send(notification('session.hello', {
       module: this.principal.name,
@@ -154,8 +157,14 @@ export class WatchSession implements Connection, Speaker {
   #mayCome (): boolean {
     if (this.closedWith !== undefined) return false
     if (this.#allowance.take(Date.now()) === undefined) return true
-    this.close(closeCodes.tooManyMessages, tooMany)
+    this.#closeFlooding()
     return false
+  }
+
+  /** Who sends too much may not stop because it is told: it has a moment to read why, and is cut off. */
+  #closeFlooding (): void {
+    this.close(closeCodes.tooManyMessages, tooMany)
+    setTimeout(() => this.terminate(), limits.floodGraceMs)
   }
 
   // A throw in a message listener would end the process: whatever happens here is caught.
@@ -163,7 +172,7 @@ export class WatchSession implements Connection, Speaker {
     if (this.closedWith !== undefined) return
     if (isBinary) return this.close(closeCodes.binary, 'only text frames are read')
     if (!this.#mayCome()) return
-    if (!this.options.mayCall(this.principal)) return this.close(closeCodes.tooManyMessages, tooMany)
+    if (!this.options.mayCall(this.principal)) return this.#closeFlooding()
     try {
       const message = readMessage(data.toString('utf8'))
       if (!message) return
