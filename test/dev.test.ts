@@ -60,6 +60,9 @@ t.test('the command line: help, version, and one line with exit code 2 or 1 for 
   t.match(await cli(['provisioner'], { MESH_NODE: '' }), { code: 1, stdout: '', stderr: /^mesh-gateway: MESH_NODE is not set[^\n]*\n$/ })
 
   const nowhere = { DATA_DIR: join(temporaryFolder(t), 'none'), NATS_PORT: String(await freePort()) }
+  // The data folder of a dev that does not run.
+  const stopped = { ...nowhere, DATA_DIR: temporaryFolder(t, 'dev') }
+  writeFileSync(seedFile(stopped.DATA_DIR, 'operator'), createUser().getSeed())
   const usage: Array<[string[], RegExp]> = [
     [['frobnicate'], /^"frobnicate" is no command: expected dev, serve/],
     [['--frobnicate'], /^"--frobnicate" is no option/],
@@ -76,7 +79,9 @@ t.test('the command line: help, version, and one line with exit code 2 or 1 for 
   const wrong: Array<[string[], NodeJS.ProcessEnv, RegExp]> = [
     [['apply', 'none.yaml'], {}, /^none\.yaml cannot be read \(ENOENT\)/],
     [['apply', 'examples/mesh.yaml'], nowhere, /^NATS_URL is not set, and there is no .*operator\.nk: start "mesh-gateway dev" first/],
-    [['apply', 'examples/mesh.yaml'], { NATS_URL: `nats://${HOST}:${nowhere.NATS_PORT}` }, /^the bus at nats:\S+ does not take the connection \(CONNECTION_REFUSED\)/],
+    [['apply', 'examples/mesh.yaml'], { NATS_URL: `nats://${HOST}:${nowhere.NATS_PORT}` }, /^the bus at nats:\S+ does not take the connection \(CONNECTION_REFUSED\): see that it runs, and that NATS_URL names it$/],
+    ...[['apply', 'examples/mesh.yaml'], ['credential', 'billing']].map((args): [string[], NodeJS.ProcessEnv, RegExp] =>
+      [args, stopped, /^the bus at nats:\S+ does not take the connection \(CONNECTION_REFUSED\): see that "mesh-gateway dev" runs; .* say it in NATS_PORT, .* NATS_URL$/]),
     [['broker'], nowhere, /^BROKER_SERVER is not set/],
     [['serve'], nowhere, /^NATS_URL is not set/]
   ]
@@ -116,7 +121,14 @@ t.test('what dev says: log lines as one reads them, and lines that can be pasted
   const config = { TRUST_DOMAIN: 'mesh.local', AUTH_AUDIENCE: 'mesh-gateway' } as never
   const tried = { config, url: 'http://127.0.0.1:8080', node: 'node-a', busPort: 4222, dataDir: join(process.cwd(), '.data'), value: { module: 'm', key: "it's / é" }, module: 'm' }
   t.match(welcome(tried, true).join('\n'), 'curl -s -H "Authorization: Bearer $(npm run -s token -- --module m)" \'http://127.0.0.1:8080/provision/config/it\'\\\'\'s%20%2F%20%C3%A9\'')
-  t.match(welcome({ ...tried, busPort: 4333, dataDir: '/some where' }, false).join('\n'), '$(DATA_DIR=\'/some where\' NATS_PORT=4333 mesh-gateway token --operator alice)')
+  // The port of the bus is said once; no token depends on it.
+  const elsewhere = welcome({ ...tried, busPort: 4333, dataDir: '/some where' }, false).join('\n')
+  t.match(elsewhere, /its bus at nats:\/\/127\.0\.0\.1:4333\. Ctrl-C ends it all\./)
+  t.match(elsewhere, '$(DATA_DIR=\'/some where\' mesh-gateway token --operator alice)')
+  t.notMatch(elsewhere, 'NATS_PORT')
+  const secure = welcome({ ...tried, config: { TLS_CERT: 'my cert.pem' } as never, url: 'https://127.0.0.1:8080' }, true).filter((line) => line.includes('curl'))
+  t.equal(secure.length, 4)
+  for (const line of secure) t.match(line, /^ {2}curl --cacert 'my cert\.pem' -s/)
 })
 
 interface Dev { child: ChildProcess, env: { DATA_DIR: string, PORT: string, NATS_PORT: string }, output: string, isReady: boolean, group: number[] }
@@ -185,6 +197,7 @@ async function surroundingsOf (t: Owner): Promise<Dev['env']> {
 t.test('dev: all that is printed works, what is started ends, and nothing else does', async (t) => {
   const env = await surroundingsOf(t)
   const first = await dev(t, env)
+  t.notMatch(first.output, /the bus does not take the connection/, 'a bus that starts is no news')
   t.ok(first.group.length >= 7, 'bus and its guard, three provisioners, the broker agent, the gateway')
   for (const file of ['signing-key.json', 'operator.nk', 'nodes/node-a.curve', 'nodes/node-c.curve', 'inventory.nk', 'nodes/node-b.provisioner.nk']) {
     t.equal(statSync(join(env.DATA_DIR, file)).mode & 0o777, 0o600, file)

@@ -51,16 +51,28 @@ export async function prepare (config: Environment, env: NodeJS.ProcessEnv): Pro
   }
 }
 
-/** Dev's own words on its connection: only what is in the way. */
-function plainLog (say: (line: string) => void): Log {
-  const note = (details: object, message: string): void => say(`${message} ${JSON.stringify(details)}`)
-  return { debug () {}, info () {}, warn: note, error: note }
+const column = 'provisioner'.length + 10
+/** A line of a part, with the part's name in front. */
+const lineOf = (name: string, line: string): string => `${name.padEnd(column)} | ${readable(line)}`
+
+/** Dev's own connection. A bus that has just been started takes a moment: what is in the way is said where it lasts. */
+async function reachBus (config: Environment, say: (line: string) => void): Promise<NatsConnection> {
+  let line = ''
+  let late: NodeJS.Timeout | undefined
+  const note = (details: object, msg: string): void => {
+    line = JSON.stringify({ level: 40, ...details, msg })
+    late ??= setTimeout(() => say(lineOf('dev', line)), limits.devPatienceMs)
+  }
+  const log: Log = { debug () {}, info () {}, warn: note, error: note }
+  try {
+    return await connectBus(config, 'dev', { log })
+  } finally {
+    clearTimeout(late)
+  }
 }
 
 /** Everything that dev starts, by what it is. */
 class Parts {
-  readonly #width = 'provisioner'.length + 10
-
   constructor (private readonly ground: Ground, private readonly env: NodeJS.ProcessEnv, private readonly say: (line: string) => void) {}
 
   bus (): PartOptions {
@@ -92,7 +104,7 @@ class Parts {
 
   #part (name: string, file: string, args: string[], env: NodeJS.ProcessEnv, endMs: number): PartOptions {
     const quiet = !['debug', 'trace'].includes(this.ground.config.LOG_LEVEL)
-    const say = (line: string): void => { if (!quiet || isWorthSaying(line)) this.say(`${name.padEnd(this.#width)} | ${readable(line)}`) }
+    const say = (line: string): void => { if (!quiet || isWorthSaying(line)) this.say(lineOf(name, line)) }
     return { name, file, args, env: { ...this.env, ...env }, say, endMs }
   }
 }
@@ -131,7 +143,7 @@ export async function startDev (ground: Ground, tree: Tree, env: NodeJS.ProcessE
   const parts = new Parts(ground, env, say)
   const [server] = tree.start(parts.bus())
   tree.guards(await server?.ready)
-  const nc = await connectBus({ ...config, NATS_URL: `nats://127.0.0.1:${bus.port}`, NATS_NKEY_SEED_FILE: seedFile(dataDir, 'operator') }, 'dev', { log: plainLog(say) })
+  const nc = await reachBus({ ...config, NATS_URL: `nats://127.0.0.1:${bus.port}`, NATS_NKEY_SEED_FILE: seedFile(dataDir, 'operator') }, say)
   try {
     const { nodes, server, fresh } = await prepareMesh(nc, config, dataDir)
     if (fresh) say(`the sample mesh was applied; it is kept in ${dataDir}/mesh.yaml`)

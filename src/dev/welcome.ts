@@ -22,11 +22,10 @@ function calls (command: string, fromClone: boolean): string {
   return fromClone ? `npm run -s ${command} --` : `mesh-gateway ${command}`
 }
 
-/** The variables that are not at their defaults, and that the commands need to find this mesh. */
-function variables ({ config, busPort, dataDir }: Tried): string {
+/** The variables that are not at their defaults, and that a token depends on. */
+function variables ({ config, dataDir }: Tried): string {
   const changed: Record<string, [string | undefined, string]> = {
     DATA_DIR: [relative(process.cwd(), dataDir).startsWith('..') ? dataDir : relative(process.cwd(), dataDir), '.data'],
-    NATS_PORT: [String(busPort), '4222'],
     TRUST_DOMAIN: [config.TRUST_DOMAIN, 'mesh.local'],
     AUTH_AUDIENCE: [config.AUTH_AUDIENCE, 'mesh-gateway'],
     AUTH_ISSUER: [config.AUTH_ISSUER, '']
@@ -35,26 +34,28 @@ function variables ({ config, busPort, dataDir }: Tried): string {
 }
 
 export function welcome (tried: Tried, fromClone = process.cwd() === packageRoot): string[] {
-  const { url, node, busPort, value, module } = tried
+  const { config, url, node, busPort, value, module } = tried
+  // The gateway's own certificate, whoever signed it.
+  const curl = config.TLS_CERT === undefined ? 'curl' : `curl --cacert ${inQuotes(config.TLS_CERT)}`
   const set = variables(tried)
   const bearer = (whom: string): string => `-H "Authorization: Bearer $(${set}${calls('token', fromClone)} ${whom})"`
-  const lines = [`${node}'s gateway listens at ${url}, its bus at nats://127.0.0.1:${busPort}. Ctrl-C ends both.`]
+  const lines = [`${node}'s gateway listens at ${url}, its bus at nats://127.0.0.1:${busPort}. Ctrl-C ends it all.`]
   if (value || module) lines.push(`To try it, from another terminal${fromClone ? ' in this folder' : ''}:`)
   if (value) {
     const address = `${url}/provision/config`
     const one = inQuotes(`${address}/${encodeURIComponent(value.key)}`)
     lines.push(
       `  # a value of ${value.module}, and the keys it may read`,
-      `  curl -s ${bearer(`--module ${value.module}`)} ${one}`,
-      `  curl -s ${bearer(`--module ${value.module}`)} ${address}`,
+      `  ${curl} -s ${bearer(`--module ${value.module}`)} ${one}`,
+      `  ${curl} -s ${bearer(`--module ${value.module}`)} ${address}`,
       '  # the same value and each of its changes',
-      `  curl -sN ${bearer(`--module ${value.module}`)} -H "Accept: text/event-stream" ${one}`
+      `  ${curl} -sN ${bearer(`--module ${value.module}`)} -H "Accept: text/event-stream" ${one}`
     )
   }
   if (module) {
     lines.push(
       '  # as an operator: take a module in',
-      `  curl -s -X POST ${bearer('--operator alice')} ${url}/modules/${module}/take-in`
+      `  ${curl} -s -X POST ${bearer('--operator alice')} ${url}/modules/${module}/take-in`
     )
   }
   return lines
