@@ -77,15 +77,18 @@ t.test('a gateway among clients that ask too much of it', async (t) => {
       t.equal(client.closeCode, 4429, what)
     }
     // Nobody asked for these, and a client that does not stop when it is told is cut off.
-    const ponging = await ws(t, port, { token })
-    const pongs = Buffer.concat(Array.from({ length: 1000 }, () => frame(opcodes.pong, '')))
-    let sent = 0
-    while (!ponging.closed && sent++ < 20_000) {
-      ponging.send(pongs)
-      await until(() => ponging.closed, 1, 0)
+    for (const [what, code, first] of [['pongs', 4429, ''], ['pongs after a frame that ends it', 1003, frame(opcodes.binary, 'x')]] as const) {
+      const ponging = await ws(t, port, { token })
+      const pongs = Buffer.concat(Array.from({ length: 1000 }, () => frame(opcodes.pong, '')))
+      ponging.send(first)
+      let sent = 0
+      while (!ponging.closed && sent++ < 20_000) {
+        ponging.send(pongs)
+        await until(() => ponging.closed, 1, 0)
+      }
+      t.ok(ponging.closed, `${what}, ${sent} thousand`)
+      t.equal(ponging.closeCode, code, what)
     }
-    t.ok(ponging.closed, `pongs, ${sent} thousand`)
-    t.equal(ponging.closeCode, 4429, 'pongs')
     // A few at a time: more than that at once ends a connection by itself.
     const pinging = await ws(t, port, { token })
     const pings = Buffer.concat(Array.from({ length: 40 }, () => frame(opcodes.ping, 'x')))

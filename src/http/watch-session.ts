@@ -55,6 +55,7 @@ export class WatchSession implements Connection, Speaker {
   #pongBy: number | undefined
   #saidExpiring = false
   #bad = { since: 0, count: 0 }
+  #cutOff: NodeJS.Timeout | undefined
   readonly #allowance = new Allowance(limits.messagesPerSecond, limits.messagesAtOnce, Date.now())
   readonly #expiry = new Until(() => this.close(closeCodes.expired, 'the credential expired'))
   readonly #behind = new Set<Watch>()
@@ -153,25 +154,23 @@ export class WatchSession implements Connection, Speaker {
     this.#behind.clear()
   }
 
-  /** Counts what the client sent; where that is too much the connection ends. */
+  /** Counts what the client sent; where that is too much the connection ends. Whatever comes after its end is counted, too. */
   #mayCome (): boolean {
-    if (this.closedWith !== undefined) return false
-    if (this.#allowance.take(Date.now()) === undefined) return true
-    this.#closeFlooding()
-    return false
+    const few = this.#allowance.take(Date.now()) === undefined
+    if (!few) this.#closeFlooding()
+    return few && this.closedWith === undefined
   }
 
   /** Who sends too much may not stop because it is told: it has a moment to read why, and is cut off. */
   #closeFlooding (): void {
     this.close(closeCodes.tooManyMessages, tooMany)
-    setTimeout(() => this.terminate(), limits.floodGraceMs)
+    this.#cutOff ??= setTimeout(() => this.terminate(), limits.floodGraceMs)
   }
 
   // A throw in a message listener would end the process: whatever happens here is caught.
   #message (data: Buffer, isBinary: boolean): void {
-    if (this.closedWith !== undefined) return
-    if (isBinary) return this.close(closeCodes.binary, 'only text frames are read')
     if (!this.#mayCome()) return
+    if (isBinary) return this.close(closeCodes.binary, 'only text frames are read')
     if (!this.options.mayCall(this.principal)) return this.#closeFlooding()
     try {
       const message = readMessage(data.toString('utf8'))
