@@ -3,6 +3,7 @@ import t, { type Test } from 'tap'
 import { follow } from '../src/nats/follow.js'
 import { NatsStore } from '../src/nats/buckets.js'
 import { mesh } from './support/bus/buckets.js'
+import { copyOf, putBack } from './support/bus/copy.js'
 import { client } from './support/bus/client.js'
 import { natsServer } from './support/bus/nats-server.js'
 import { stored } from './support/bus/stored.js'
@@ -84,4 +85,39 @@ t.test('others purge keys in the way that makes a server leave messages out: wha
   }
   await eventually('all is heard', () => missing(stands).length === 0, 30_000)
   t.same(back, [])
+})
+
+t.test('a bucket that was put back from an older copy, and written on beyond what was handed: followers start anew; so when it was emptied', async (t) => {
+  const server = await natsServer(t)
+  const nc = await client(t, server.url)
+  const buckets = await mesh(nc)
+  const heard = new Map<string, string>()
+  let begun = 0
+  const following = follow(await client(t, server.url), { prefix: 'mesh_', bucket: 'compositions', filter: 'n1.*' }, {
+    anew () {
+      begun++
+      heard.clear()
+    },
+    ready () {},
+    entry ({ key, text }) { heard.set(key, text) }
+  })
+  t.teardown(() => following.stop())
+  await buckets.put('compositions', 'n1.m1', '1')
+  const copy = await copyOf(nc, 'KV_mesh_compositions')
+  for (const [key, text] of [['n1.m1', '2'], ['n1.m2', '3'], ['n2.m1', '4']] as const) await buckets.put('compositions', key, text)
+  await eventually('all is heard', () => heard.get('n1.m1') === '2' && heard.get('n1.m2') === '3')
+  t.equal(begun, 1)
+
+  await putBack(nc, copy)
+  for (let i = 0; i < 9; i++) await buckets.put('compositions', `n2.m${i}`, 'other')
+  await eventually('what stands now is heard', () => heard.get('n1.m1') === '1' && !heard.has('n1.m2'), 15_000)
+  await buckets.put('compositions', 'n1.m3', '5')
+  await eventually('and what is written then', () => heard.get('n1.m3') === '5')
+  t.equal(begun, 2, 'once')
+
+  await buckets.jsm.streams.purge('KV_mesh_compositions')
+  await eventually('nothing stands any more', () => begun === 3 && heard.size === 0, 15_000)
+  await buckets.put('compositions', 'n1.m4', '6')
+  await eventually('it is followed on', () => heard.get('n1.m4') === '6')
+  t.equal(begun, 3)
 })

@@ -1,6 +1,7 @@
 /** No wake is lost however the bus and its buckets come and go (case R4). */
 import t from 'tap'
 import { fp, mesh, type Mesh } from './support/bus/buckets.js'
+import { copyOf, putBack } from './support/bus/copy.js'
 import type { Gateway } from './support/gateway.js'
 import { post, stage } from './support/take-in.js'
 import { eventually } from './support/until.js'
@@ -83,6 +84,36 @@ t.test('a bucket that was deleted and made again is read anew; while one is miss
   await gateway.ready(15_000)
   const back = await eventually('what was lost is composed again, with what was set meanwhile', () => buckets.composition('n1', 'm1'), 15_000)
   t.match(back, { fp: fp('b'), config: { port: 7 } })
+})
+
+t.test('what take-ins wrote is put back from an older copy, or emptied, in a moment: everything is composed again', async (t) => {
+  const { nc, buckets, gateway } = await stage(t, { env: auto })
+  const stands = async () => JSON.stringify([
+    (await buckets.composition('n1', 'm1'))?.config, (await buckets.composition('n1', 'm2'))?.fp, await buckets.composition('n2', 'm2') && 'on n2', await buckets.users('n3', 'bus')
+  ])
+  await buckets.holder('bus', 'n3')
+  for (const module of ['m1', 'm2']) await buckets.ready(module, 'a', ['n1', 'n2'])
+  for (const module of ['bus', 'm1', 'm2']) await eventually(`${module} is taken in`, () => isTakenIn(buckets, module, 'a'), 10_000)
+  const copy = await copyOf(nc, 'KV_mesh_compositions')
+  await buckets.put('settings', 'm1', { port: 1 })
+  await buckets.assign('m2', ['n1'])
+  await buckets.done('m2', 'b')
+  await buckets.trunk('m2', 'b')
+  await eventually('m2 moved', () => isTakenIn(buckets, 'm2', 'b'))
+  await eventually('m1 has its setting', async () => (await buckets.composition('n1', 'm1'))?.config.port === 1)
+  await eventually('m2 left n2', async () => (await buckets.users('n3', 'bus'))?.filter(({ module }) => module === 'm2').length === 1)
+  const before = await stands()
+
+  gateway.log.length = 0
+  await putBack(nc, copy)
+  t.not(await stands(), before, 'an older copy')
+  await eventually('the older copy is repaired', async () => await stands() === before, 15_000)
+  t.match(gateway.logged(/not the one that it was/), [{ buckets: ['compositions'] }])
+
+  await buckets.jsm.streams.purge('KV_mesh_compositions')
+  await eventually('what was emptied is composed again', async () => JSON.parse(await stands())[3]?.length === 4, 15_000)
+  t.match(await buckets.composition('n1', 'm1'), { config: { port: 1 } })
+  t.match(await buckets.composition('n1', 'm2'), { fp: fp('b') })
 })
 
 t.test('a gateway that is told to end while the bus is away leaves the run it cannot finish, and ends well', async (t) => {

@@ -42,12 +42,17 @@ export interface Following { stop (): Promise<void> }
 
 const decoder = new TextDecoder()
 
+/** The message that was handed last, which has to come again after a restart, or the bucket is another; and what is done where it does not come. */
+interface Known { sequence: number, time: string, missing (): void, resuming: boolean }
+
 class Follower implements Following {
   readonly #stream: string
   readonly #start: string
   #jsm: JetStreamManager | undefined
   #epoch: number | undefined
   #last = 0 // highest stream sequence that was handed
+  #lastTime: string | undefined // when the bus stored that message; undefined where none was handed
+  #known: Known | undefined
   #checked = 0 // stream sequence up to which nothing was left out; 0: not known of anything
   #handed = new Map<string, number>() // revisions by key, of what was handed beyond that
   #pass: { upTo: number, tries: number } | undefined // the last reading: how far the stream had come when it began
@@ -104,7 +109,9 @@ class Follower implements Following {
     const info = await this.#jsm?.streams.info(this.#stream).catch(() => undefined)
     // Where it cannot be told now, or it is another bucket, the heartbeats tell.
     if (!info || this.#stopped || Date.parse(info.created) !== this.#epoch) return
-    const { last_seq: last } = info.state
+    const { last_seq: last, first_seq: first } = info.state
+    // All that was handed is gone, without a marker.
+    if (this.#lastTime !== undefined && first > this.#last) return this.#rewound()
     const pass = this.#pass
     if (pass && (pass.upTo === last || pass.tries >= limits.followCheckTries)) {
       this.#checked = pass.upTo
@@ -138,16 +145,20 @@ class Follower implements Following {
     this.#restarting = false
   }
 
-  async #begin (second: boolean): Promise<void> {
+  async #begin (asSecond: boolean): Promise<void> {
     const round = ++this.#round
-    await this.#drop()
+    // A consumer that is gone may have gone with its bucket, and what was handed has to be known again before anything is read a second time.
+    const second = await this.#drop() && asSecond
     this.#jsm ??= await this.nc.jetstreamManager({ checkAPI: false, timeout: limits.jetstreamMs })
     const { created, state } = await this.#jsm.streams.info(this.#stream)
     if (this.#stopped) return
     const epoch = Date.parse(created)
-    // A restore keeps the creation time, so sequences that went back are the other sign of a bucket that is not the one we knew. After a
-    // long silence a key may be gone without a trace.
+    // A restore keeps the creation time, so sequences that went back are the other sign of a bucket that is not the one we knew; where
+    // they have gone on since, what was handed last is another message. After a long silence a key may be gone without a trace.
     const anew = epoch !== this.#epoch || state.last_seq < this.#last || !this.#ready || Date.now() - this.#followedAt > limits.followAnewMs
+    const start = this.#from(anew, second)
+    this.#known = this.#knownAgain(start.opt_start_seq, second)
+    const isKnown = this.#known !== undefined
     const inbox = newInbox(this.nc)
     this.#consumer = { name: '', delivered: 0 }
     let pending = -1
@@ -166,7 +177,7 @@ class Follower implements Following {
       deliver_subject: inbox,
       filter_subject: this.#start + this.of.filter,
       ack_policy: AckPolicy.None,
-      ...this.#from(anew, second),
+      ...start,
       ...(this.of.keysOnly ? { headers_only: true } : {}),
       idle_heartbeat: limits.heartbeatMs * 1_000_000,
       flow_control: true,
@@ -183,6 +194,7 @@ class Follower implements Following {
     if (anew) {
       this.#epoch = epoch
       this.#last = 0
+      this.#lastTime = undefined
       this.#checked = this.of.onlyNew ? state.last_seq : 0
       this.#handed.clear()
       this.#ready = false
@@ -194,18 +206,42 @@ class Follower implements Following {
       this.#last = state.last_seq
       this.#markReady()
     }
-    for (const msg of early) this.#message(msg)
-    if (!anew && (!second || this.#said !== '')) this.on.resumed?.()
+    const resuming = !anew && (!second || this.#said !== '')
+    if (this.#known) this.#known.resuming = resuming
+    if (this.#known && pending === 0 && early.length === 0) return this.#known.missing()
+    for (const msg of early) if (round === this.#round) this.#message(msg)
+    if (resuming && !isKnown) this.on.resumed?.()
+  }
+
+  #knownAgain (start: number | undefined, second: boolean): Known | undefined {
+    if (this.#lastTime === undefined || start === undefined || start > this.#last) return undefined
+    const missing = (): void => {
+      this.#known = undefined
+      if (!second) this.#rewound()
+      // A second reading may have been disturbed; a key of which only the newest is wanted may have been written since.
+      else if (!this.of.onlyNew) void this.#restart()
+    }
+    return { sequence: this.#last, time: this.#lastTime, missing, resuming: false }
+  }
+
+  /** The bucket is not the one that was followed: it starts again from all keys. */
+  #rewound (): void {
+    this.#round++
+    this.#ready = false
+    void this.#restart()
   }
 
   /** Where a consumer begins. */
   #from (anew: boolean, second: boolean): { deliver_policy: DeliverPolicy, opt_start_seq?: number } {
     if (anew && this.of.onlyNew) return { deliver_policy: DeliverPolicy.New }
     if (anew || (second && this.#checked === 0)) return { deliver_policy: DeliverPolicy.LastPerSubject }
-    return { deliver_policy: DeliverPolicy.StartSequence, opt_start_seq: (second ? this.#checked : this.#last) + 1 }
+    // What was handed last comes first, to be known again.
+    const from = second ? this.#checked + 1 : this.#lastTime === undefined ? this.#last + 1 : this.#last
+    return { deliver_policy: DeliverPolicy.StartSequence, opt_start_seq: from }
   }
 
   #message (msg: Msg): void {
+    const round = this.#round
     this.#heardAt = this.#followedAt = Date.now()
     const consumer = this.#consumer
     if (!consumer) return
@@ -221,7 +257,17 @@ class Follower implements Following {
       return
     }
     consumer.delivered = delivered
-    this.#last = Math.max(this.#last, sequence)
+    const time = tokens[at + 2]
+    const known = this.#known
+    if (known && sequence >= known.sequence) {
+      if (sequence > known.sequence) known.missing()
+      else if (time !== known.time) this.#rewound()
+      if (this.#round !== round) return
+      this.#known = undefined
+      if (known.resuming) this.on.resumed?.()
+      if (sequence === known.sequence) return
+    }
+    if (sequence > this.#last) [this.#last, this.#lastTime] = [sequence, time]
     this.#readAt = this.#heardAt
     const key = msg.subject.slice(this.#start.length)
     if (sequence > (this.#handed.get(key) ?? 0)) {
@@ -247,12 +293,15 @@ class Follower implements Following {
     this.on.ready()
   }
 
-  async #drop (): Promise<void> {
+  /** Lets go of the consumer; answers whether it was still there. */
+  async #drop (): Promise<boolean> {
     const name = this.#consumer?.name
     if (!this.nc.isClosed()) this.#sub?.unsubscribe()
     this.#sub = undefined
     this.#consumer = undefined
-    if (name && !this.nc.isClosed()) await this.#jsm?.consumers.delete(this.#stream, name).catch(() => { /* it ends by itself */ })
+    if (!name || !this.#jsm || this.nc.isClosed()) return false
+    // One that is not reached ends by itself.
+    return this.#jsm.consumers.delete(this.#stream, name).catch(() => false)
   }
 }
 

@@ -9,7 +9,7 @@ import type { BucketName, Store } from '../core/ports.js'
 import { View } from '../core/provision/view.js'
 import { SettingsDesk } from '../core/settings/settings.js'
 import { MeshState } from '../core/state/mesh-state.js'
-import { OwnWrites } from '../core/take-in/own-writes.js'
+import { OwnWrites, telling } from '../core/take-in/own-writes.js'
 import { TakeIns } from '../core/take-in/take-ins.js'
 import { Asker } from './asker.js'
 import { NatsBrokers } from './brokers.js'
@@ -22,6 +22,7 @@ import { Ear } from './hearing.js'
 import { readHistory } from './history.js'
 import { Mirror } from './mirror.js'
 import { ProvisionerClient } from './provisioner-client.js'
+import { SameBuckets } from './same-buckets.js'
 import { wakeOnKeys } from './wake-watch.js'
 
 const sleep = async (ms: number): Promise<void> => { await pause(ms) }
@@ -46,8 +47,8 @@ export class Mesh implements Core {
   #refused: string | undefined
   /** Why the buckets could not be looked at the last time. */
   #unseen = ''
-  /** When the buckets that take-ins write were made. */
-  #made: string | undefined
+  /** The buckets that take-ins write, and whose keys wake nobody. */
+  readonly #written: SameBuckets
   #ticking: NodeJS.Timeout | undefined
   #looking: NodeJS.Timeout | undefined
   #stopped = false
@@ -81,6 +82,7 @@ export class Mesh implements Core {
       released: (module, why) => this.#wake(module, why)
     })
     this.settings = new SettingsDesk({ store: () => this.#reachable(), takeIns: this.takeIns, patience })
+    this.#written = new SameBuckets(config.MESH_PREFIX, ['compositions', 'grants'])
     this.#mirror = new Mirror(config.MESH_PREFIX, log)
     this.state = new MeshState({
       picture: async () => {
@@ -128,7 +130,7 @@ export class Mesh implements Core {
       this.#asker = new Asker(nc)
       this.#brokerAsker?.close()
       this.#brokerAsker = new Asker(nc)
-      this.#store = this.#own.around(new NatsStore(nc, this.config.MESH_PREFIX))
+      this.#store = this.#storeOn(nc)
       void this.#waking?.stop()
       this.#waking = undefined
     }
@@ -143,6 +145,11 @@ export class Mesh implements Core {
     this.#brokerAsker?.fail()
     this.#ear.down()
     this.#mirror.down()
+  }
+
+  #storeOn (nc: NatsConnection): Store {
+    const store = new NatsStore(nc, this.config.MESH_PREFIX)
+    return this.#own.around(telling(store, (bucket, key, revision) => this.#written.wrote(bucket, key, revision)))
   }
 
   /** The buckets, or why nothing can be taken in now. */
@@ -170,7 +177,7 @@ export class Mesh implements Core {
     try {
       const { MESH_PREFIX: prefix, KV_REPLICAS: replicas } = this.config
       this.#missing = await ensureBuckets(nc, { prefix, replicas })
-      await this.#lookWhetherAnew()
+      await this.#lookWhetherAnew(nc)
       this.#refused = undefined
       this.#unseen = ''
     } catch (error) {
@@ -210,17 +217,19 @@ export class Mesh implements Core {
     return limits.refusedLookMs
   }
 
-  /** A bucket that take-ins write, deleted and made anew between two looks: what stood in it is gone, so every module is looked at. */
-  async #lookWhetherAnew (): Promise<void> {
-    if (this.#missing?.length !== 0 || !this.#store) return
-    const store = this.#store
-    const made = (await Promise.all((['compositions', 'grants'] as const).map((bucket) => store.epoch(bucket)))).join()
-    if (this.#made !== undefined && this.#made !== made) {
-      this.log.warn({}, 'a bucket was made anew: every module is looked at')
-      void this.#waking?.stop()
-      this.#waking = undefined
-    }
-    this.#made = made
+  /**
+   * A bucket that take-ins write was made anew, emptied or put back from an older copy: what was known of it counts no more, and every module
+   * is looked at.
+   */
+  async #lookWhetherAnew (nc: NatsConnection): Promise<void> {
+    if (this.#missing?.length !== 0) return
+    const others = await this.#written.others(nc)
+    if (others.length === 0) return
+    this.log.warn({ buckets: others }, 'a bucket is not the one that it was: every module is looked at')
+    this.#store = this.#storeOn(nc)
+    this.takeIns.forget()
+    void this.#waking?.stop()
+    this.#waking = undefined
   }
 }
 

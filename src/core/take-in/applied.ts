@@ -44,6 +44,9 @@ export class Applied {
     }
   }
 
+  /** Revisions may have gone back: what was heard of them says nothing any more. */
+  forget (): void { this.#heard.clear() }
+
   #hear (server: string, revision: Revision): void {
     const heard = this.#heard.get(server)
     if (!heard || isOlder(heard, revision)) this.#heard.set(server, revision)

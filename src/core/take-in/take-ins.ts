@@ -79,6 +79,9 @@ export class TakeIns {
     return planTakeIn(this.options.store(), module, this.options.patience)
   }
 
+  /** The buckets are not those that they were: which server runs with which users is asked again. */
+  forget (): void { this.#applied.forget() }
+
   /** Whether somebody waits for the module's build. */
   awaited (module: string): boolean { return this.#awaited.has(module) }
 
