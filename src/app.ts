@@ -107,8 +107,7 @@ export async function buildApp ({ core, config, identity, tls, logger = false }:
   const routes: RouteOptions[] = []
   app.addHook('onRoute', (route) => { if (!route.schema?.hide) routes.push(route) })
 
-  // Before the process is ended for taking too long.
-  await app.register(connections, { closeWithinMs: 0.8 * config.DRAIN_MS })
+  await app.register(connections, { closeWithinMs: limits.drainAnswersPart * config.DRAIN_MS })
   await app.register(continues)
   await app.register(pipeline)
   await app.register(requestLog)

@@ -3,7 +3,7 @@ import type { FastifyInstance } from 'fastify'
 import { buildApp, buildOperations } from './app.js'
 import { requireVariables, type Environment } from './config.js'
 import { messageOf } from './core/errors.js'
-import { limits } from './core/limits.js'
+import { drain } from './drain.js'
 import { openTls } from './http/tls.js'
 import { createIdentity } from './identity/identity.js'
 import { createLog } from './log.js'
@@ -49,8 +49,7 @@ export async function serve (config: Environment): Promise<Gateway> {
   return {
     async drain () {
       log.info({}, 'draining')
-      await app.sessions.drain(limits.drainGraceMs)
-      await Promise.all([app.close(), operations?.close(), mesh.stop()])
+      await drain({ app, operations, mesh }, config.DRAIN_MS)
       log.info({}, 'ended')
     }
   }

@@ -1,4 +1,5 @@
 /** All live connections of this gateway, whatever their transport: how many a module has, their beat, their orderly end. */
+import { setTimeout as pause } from 'node:timers/promises'
 import { MeshError } from '../core/errors.js'
 import { limits } from '../core/limits.js'
 import type { Identity } from '../identity/identity.js'
@@ -58,22 +59,34 @@ export class Sessions {
     this.#connections.set(connection, { stuckSince: undefined, unsent: 0 })
     connection.onClose(() => this.#remove(connection))
     this.#timer ??= setInterval(() => this.#beat(), limits.beatMs)
+    // It had its place before, and its handshake was not through.
+    if (this.#draining) connection.end('draining')
   }
 
+  /** From now on no connection comes in; those that live go on. */
+  takeNoMore (): void { this.#draining = true }
+
   /**
-   * Tells every client to come back later and elsewhere, and ends those that do not answer: a mute client would hold the
-   * server's close for 30 s.
+   * Tells every client to come back later and elsewhere: one after the other within `tellMs`, each at a random moment of its turn, so that
+   * they do not come back as one wave. Those that do not close in `graceMs` are ended: a mute client would hold the server's close for 30 s.
    */
-  async drain (graceMs: number): Promise<void> {
-    this.#draining = true
+  async drain (graceMs: number, tellMs = 0): Promise<void> {
+    this.takeNoMore()
     const open = [...this.#connections.keys()]
-    if (open.length === 0) return
-    const closed = Promise.all(open.map((connection) => new Promise<void>((resolve) => connection.onClose(resolve))))
-    for (const connection of open) connection.end('draining')
+    const began = Date.now()
+    for (const [turn, connection] of open.entries()) {
+      const waitMs = began + (turn + Math.random()) * tellMs / open.length - Date.now()
+      if (waitMs >= 1) await pause(waitMs)
+      // One that has left meanwhile needs no word.
+      if (this.#connections.has(connection)) connection.end('draining')
+    }
+    const left = [...this.#connections.keys()]
+    if (left.length === 0) return
+    const closed = Promise.all(left.map((connection) => new Promise<void>((resolve) => connection.onClose(resolve))))
     let timer: NodeJS.Timeout | undefined
     await Promise.race([closed, new Promise((resolve) => { timer = setTimeout(resolve, graceMs) })])
     clearTimeout(timer)
-    for (const connection of open) connection.terminate()
+    for (const connection of this.#connections.keys()) connection.terminate()
   }
 
   #remove (connection: Connection): void {

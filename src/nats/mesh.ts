@@ -52,6 +52,7 @@ export class Mesh implements Core {
   #ticking: NodeJS.Timeout | undefined
   #looking: NodeJS.Timeout | undefined
   #stopped = false
+  #drained: Promise<unknown> | undefined
 
   constructor (private readonly config: Environment, private readonly log: Log) {
     const node = config.MESH_NODE as string
@@ -81,7 +82,12 @@ export class Mesh implements Core {
       trouble: (module, error) => log.error({ module, why: messageOf(error) }, 'take-in'),
       released: (module, why) => this.#wake(module, why)
     })
-    this.settings = new SettingsDesk({ store: () => this.#reachable(), takeIns: this.takeIns, patience })
+    const forChange = (): Store => {
+      // Not written at all, rather than written and not taken in.
+      if (this.#stopped) throw new MeshError('unavailable', 'this gateway is going down: ask another, or again in a moment')
+      return this.#reachable()
+    }
+    this.settings = new SettingsDesk({ store: forChange, takeIns: this.takeIns, patience })
     this.#written = new SameBuckets(config.MESH_PREFIX, ['compositions', 'grants'])
     this.#mirror = new Mirror(config.MESH_PREFIX, log)
     this.state = new MeshState({
@@ -102,13 +108,22 @@ export class Mesh implements Core {
     this.#bus.start()
   }
 
-  /** Ends what runs, then the connection. A run that half of the draining time is too short for, since the bus is away, say, is left. */
-  async stop (): Promise<void> {
+  /**
+   * Is not ready from now on and begins no take-in; what is asked besides is answered as before, until `stop`. Resolves when the runs that
+   * go on have ended. One that half of the draining time is too short for, since the bus is away, say, is left.
+   */
+  async drain (): Promise<void> {
     this.#stopped = true
     clearTimeout(this.#looking)
-    const ended = Promise.allSettled([this.takeIns.stop(), this.#waking?.stop(), this.#mirror.stop()])
     // What is left is what a crash leaves: the next run goes on from there.
-    await Promise.race([ended, pause(this.config.DRAIN_MS / 2)])
+    this.#drained ??= Promise.race([Promise.allSettled([this.takeIns.stop(), this.#waking?.stop()]), sleep(this.config.DRAIN_MS / 2)])
+    await this.#drained
+  }
+
+  /** Ends what runs, as `drain` does, then the connection: nothing is answered any more. */
+  async stop (): Promise<void> {
+    await this.drain()
+    await Promise.race([this.#mirror.stop(), sleep(limits.drainGracePart * this.config.DRAIN_MS)])
     this.#ear.stop()
     clearInterval(this.#ticking)
     this.#asker?.close()
