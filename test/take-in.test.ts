@@ -434,6 +434,14 @@ t.test('A4: each way to end has its own name', async (t) => {
       t.equal(answer.headers['cache-control'], 'no-store')
     }
     t.match((await post(on, 'nobody')).json.detail, /^nobody is not in the catalogue/)
+    const misfits: Array<[object, string]> = [
+      [{ reason: 5 }, 'reason in the body must be a text of at most 500 characters'],
+      [{ reason: 'x'.repeat(501) }, 'reason in the body must be a text of at most 500 characters'],
+      [{ reason: null }, 'reason in the body must be a text of at most 500 characters'],
+      [['secret'], 'the body must be an object']
+    ]
+    for (const [body, detail] of misfits) t.match((await post(on, 'm1', { body })).json, { status: 400, detail }, JSON.stringify(body).slice(0, 30))
+    t.match((await post(on, 'M1')).json.detail, /^name in the path must be a text that matches \^/)
     t.equal(spy.writes.length, from, 'nothing was written, not even a record')
   })
 })

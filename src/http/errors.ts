@@ -5,12 +5,13 @@ import fp from 'fastify-plugin'
 import { asMeshError, MeshError } from '../core/errors.js'
 import { limits } from '../core/limits.js'
 import { ProblemSchema } from '../schemas/problem.js'
+import { misfitOf } from './misfit.js'
 import { sendProblem } from './problem.js'
 
 const badJson = (): MeshError => new MeshError('invalid', 'the body is no JSON, or holds a member that is not taken (__proto__, constructor.prototype)')
 
 /** What the framework's own errors mean; its words may hold what was sent, so they are not said back. */
-function ofFramework (error: FastifyError): MeshError | undefined {
+function ofFramework (error: FastifyError, request: FastifyRequest): MeshError | undefined {
   switch (error.code) {
     case 'FST_ERR_BAD_URL': return new MeshError('invalid', 'the path holds a broken percent-escape: escape each byte of UTF-8 as %XX')
     case 'FST_ERR_MAX_PARAM_LENGTH': return new MeshError('uri-too-long', `a segment of the path is longer than ${limits.targetBytes} bytes`)
@@ -20,11 +21,7 @@ function ofFramework (error: FastifyError): MeshError | undefined {
     case 'FST_ERR_CTP_INVALID_CONTENT_LENGTH':
       return new MeshError('invalid', 'the body is not as long as Content-Length says')
     case 'FST_ERR_CTP_INVALID_JSON_BODY': return badJson()
-    case 'FST_ERR_VALIDATION': {
-      const [first] = error.validation ?? []
-      const where = first?.instancePath ? `${error.validationContext}${first.instancePath}` : error.validationContext ?? 'the request'
-      return new MeshError('invalid', `${where} ${first?.message ?? 'does not fit'}`)
-    }
+    case 'FST_ERR_VALIDATION': return new MeshError('invalid', misfitOf(error, request))
   }
   if (error instanceof SyntaxError) return badJson()
   if (error.statusCode !== undefined && error.statusCode >= 400 && error.statusCode < 500) return new MeshError('invalid', 'the request is not valid')
@@ -32,7 +29,7 @@ function ofFramework (error: FastifyError): MeshError | undefined {
 }
 
 export function answerError (error: FastifyError, request: FastifyRequest, reply: FastifyReply): void {
-  const known = error instanceof MeshError ? error : ofFramework(error) ?? asMeshError(error)
+  const known = error instanceof MeshError ? error : ofFramework(error, request) ?? asMeshError(error)
   if (known.problem === 'internal') request.log.error({ err: known.cause ?? known }, 'a request failed')
   request.problem = known.problem
   sendProblem(reply, known)
