@@ -113,8 +113,8 @@ class Broker implements Agent {
   }
 
   async #applyFixed (): Promise<void> {
-    await this.#file.applyFixed()
-    this.#log.info({}, 'the server runs with the fixed users, and with those of modules that it had')
+    const changed = await this.#file.applyFixed()
+    if (changed) this.#log.info({}, 'the server runs with the fixed users, and with those of modules that it had')
   }
 
   #failed ({ revision }: WantedUsers, why: string): string {

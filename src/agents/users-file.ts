@@ -85,9 +85,9 @@ export class UsersFile {
 
   /**
    * The same for the fixed users as they are now beside the modules' users that stand, whoever rendered these and when. Rejects
-   * where a list stands in which the two cannot be told apart.
+   * where a list stands in which the two cannot be told apart. Says whether the list is another now.
    */
-  async applyFixed (): Promise<void> {
+  async applyFixed (): Promise<boolean> {
     const fixed = await this.fixed()
     const stands = await readFile(this.#users, 'utf8').catch((error) => {
       throw new Error(`the user list ${this.#users} cannot be read (${codeOf(error)})`)
@@ -95,6 +95,7 @@ export class UsersFile {
     const text = exchangeFixedUsers(stands, fixed)
     if (text === undefined) throw new Error(`the user list ${this.#users} was not written by this agent: the fixed users count with the next list of the broker module`)
     await this.apply(text)
+    return text !== stands
   }
 
   async #replace (text: string): Promise<void> {
