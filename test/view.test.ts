@@ -334,6 +334,25 @@ t.test('at most 64 asks are in flight, and those that wait for their turn are an
   t.equal(await second, 2)
 })
 
+t.test('who asks very much waits for himself: modules take turns, and none fills the queue alone', async (t) => {
+  const gate = new Gate(1, 5, 3)
+  const ran: string[] = []
+  let release = (): void => {}
+  const first = gate.through(() => new Promise<void>((resolve) => { release = resolve }), 'bad')
+  const enter = (party: string, name: string) => gate.through(async () => { ran.push(name) }, party)
+  const waiting = [enter('bad', 'bad1'), enter('bad', 'bad2'), enter('bad', 'bad3'), enter('good', 'good1'), enter('good', 'good2')]
+  await t.rejects(enter('bad', 'bad4'), { problem: 'overloaded' })
+  await t.rejects(enter('other', 'other1'), { problem: 'overloaded' }, 'all together have a bound, too')
+  release()
+  await Promise.all([first, ...waiting])
+  t.same(ran, ['bad1', 'good1', 'bad2', 'good2', 'bad3'])
+  const many = Array.from({ length: 5000 }, (_, i) => i)
+  const done: number[] = []
+  const wide = new Gate(1, 10_000)
+  await Promise.all(many.map((i) => wide.through(async () => { done.push(i) })))
+  t.same(done, many, 'in order')
+})
+
 t.test('a get that is not answered ends with the ask timeout, wherever it waits', async (t) => {
   const held = new HandHeld({ askTimeoutMs: 500 })
   const busy = Array.from({ length: limits.asksInFlight }, (_, i) => held.watch(`busy${i}`))

@@ -68,6 +68,8 @@ export const limits = {
   asksInFlight: 64,
   /** Asks that wait for their turn; beyond it a get is told that the gateway is overloaded. */
   asksQueued: 100_000,
+  /** Of these, of one module: more than are answered within the time that a get waits. Watches that find no room are asked again. */
+  asksQueuedPerModule: 20_000,
   /** Values kept in memory that nobody watches; the least recently used leaves. */
   unwatchedValues: 10_000,
   /** Bytes of those values together. */
@@ -255,6 +257,8 @@ export const limits = {
   askBytes: 8192,
   /** What a reply's headers take of the bus's largest payload, with room for a reason. */
   replyHeaderBytes: 2048,
+  /** What the headers of a write to a bucket take: two short ones. */
+  writeHeaderBytes: 256,
   /** Asks of a broker agent that wait for a reload; the next one is told so. */
   appliedAsks: 1000,
   /** How long such an ask waits: a little less than the take-in does, so that it hears the reason and not silence. */

@@ -31,7 +31,7 @@ export interface ViewCounts { asks: number, hits: number, words: number, rewound
 export class View implements Hearing {
   readonly counts: ViewCounts = { asks: 0, hits: 0, words: 0, rewound: 0 }
   readonly #shelf: Shelf
-  readonly #gate = new Gate(limits.asksInFlight, limits.asksQueued)
+  readonly #gate = new Gate(limits.asksInFlight, limits.asksQueued, limits.asksQueuedPerModule)
   readonly #fanout: Fanout
   /** Entries with somebody waiting, with a pause running, or lagging: what `tick` looks at. */
   readonly #attended = new Set<Entry>()
@@ -104,7 +104,7 @@ export class View implements Hearing {
         // Told of the timeout already, while it waited for its turn.
         if (!this.#listing.has(waiter)) throw late()
         return this.options.provisioner.list(module)
-      })
+      }, module)
       void asked.finally(() => this.#listing.delete(waiter)).then(resolve, reject)
     })
   }
@@ -172,7 +172,7 @@ export class View implements Hearing {
       ask.known = entry.heard
       this.counts.asks++
       return this.options.provisioner.ask(entry.name)
-    })
+    }, entry.name.module)
     void asked.then(
       (answer) => { if (answer) this.#answered(entry, answer) },
       (error) => { if (entry.ask === ask) this.#failed(entry, asMeshError(error)) }
