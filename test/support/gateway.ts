@@ -130,6 +130,8 @@ export async function startGateway (t: Owner, { natsUrl, env = {}, keys = signer
     AUTH_JWKS: keyFile,
     CORS_ORIGINS: DASH,
     TAKE_IN: 'manual',
+    // A tenth of it passes at the end of each test.
+    DRAIN_MS: '5000',
     ...env
   }
   const child = start(t, process.execPath, [program, 'serve'], {

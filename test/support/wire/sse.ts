@@ -17,6 +17,8 @@ export class EventStream {
   body = ''
   json: ReturnType<typeof parsed>
   comments = 0
+  /** When to come back, in ms, as the stream said last. */
+  retry: number | undefined
   closed = false
   closedAt = 0
   readonly #seen: StreamEvent[] = []
@@ -78,6 +80,7 @@ export class EventStream {
       if (name === 'data') data.push(value)
       else if (name !== '') fields[name] = value
     }
+    if (fields.retry !== undefined) this.retry = Number(fields.retry)
     if (data.length === 0) return
     const text = data.join('\n')
     this.#seen.push({ event: 'message', ...fields, data: text, json: parsed(text), at: Date.now() })
