@@ -198,3 +198,19 @@ t.test('bindings that go round fail the one that was bound last, which says how;
   t.match((await post(on, 'b')).json, { outcome: 'composed', composed: ['n1'] })
   t.match(await buckets.composition('n1', 'b'), { bound: { url: 'of d' } }, 'two modules offer one name: the binding says whose')
 })
+
+t.test('a composition that is larger than the bus takes fails its own take-in, which says so, and not that of whoever offers the value', async (t) => {
+  const on = await stage(t)
+  const { buckets } = on
+  const half = 'x'.repeat(600 * 1024)
+  await buckets.ready('db', 'a', ['n1'], { module: 'db', offers: { url: 'one' } })
+  await buckets.put('inventory', 'binding.m1', { url: { module: 'db', offer: 'url' } })
+  await buckets.ready('m1', 'a', ['n2'], { module: 'm1', config: { text: { default: half } }, bound: { url: {} } })
+  for (const module of ['db', 'm1']) t.match((await post(on, module)).json, { outcome: 'taken-in' })
+  await buckets.done('db', 'b', { module: 'db', offers: { url: half } })
+  await buckets.trunk('db', 'b')
+  t.match(await post(on, 'db'), { status: 200, json: { outcome: 'taken-in', composed: ['n1'], grant: true } })
+  const refused = await post(on, 'm1')
+  t.match(refused, { status: 500, json: { type: 'urn:mesh-gateway:problem:step-failed', step: 'compose', detail: /writing compositions n2\.m1: it is 12\d{5} bytes, and the bus takes messages of 1048576/ } })
+  t.match(await buckets.composition('n2', 'm1'), { bound: { url: 'one' } }, 'it keeps what it has')
+})

@@ -1,11 +1,11 @@
 /** The buckets of DESIGN section 5 on JetStream KV: made once, read from the leader, written by compare-and-set. */
 import { LRUCache } from 'lru-cache'
 import { headers, NatsError, type MsgHdrs, type NatsConnection } from 'nats'
-import { Conflict, Transient } from '../core/errors.js'
+import { BadDocument, Conflict, Transient } from '../core/errors.js'
 import { limits } from '../core/limits.js'
 import { bucketNames, type BucketName, type Entry, type Listing, type Store } from '../core/ports.js'
 import { each } from '../core/take-in/each.js'
-import { NotAllowed, StreamAsks, type ApiFailure, type Reply } from './stream-asks.js'
+import { NotAllowed, StreamAsks, TooLarge, type ApiFailure, type Reply } from './stream-asks.js'
 
 const history: Record<BucketName, number> = { trunk: 1, builds: 1, inventory: 8, settings: 8, compositions: 8, grants: 8, takeins: 64 }
 
@@ -29,6 +29,7 @@ export class Refused extends Error {
  */
 function asFault (error: unknown, what: string): unknown {
   if (error instanceof NotAllowed) return new Refused(`${what}: ${error.message}`, { cause: error })
+  if (error instanceof TooLarge) return new BadDocument(`${what}: ${error.message}`, { cause: error })
   if (error instanceof Transient) return new Transient(`${what}: ${error.message}`, { cause: error })
   if (!(error instanceof NatsError)) return error
   if (error.isPermissionError()) return new Refused(`${what}: the bus does not let this user do that`, { cause: error })

@@ -20,6 +20,11 @@ export class NotAllowed extends Error {
   constructor () { super('the bus does not let this user do that') }
 }
 
+/** The bus takes no message of that size: trying again does not help. */
+export class TooLarge extends Error {
+  override readonly name = 'TooLarge'
+}
+
 interface Pending { subject: string, deadline: number, resolve (msg: Msg): void, reject (error: Error): void }
 
 const encoder = new TextEncoder()
@@ -41,12 +46,15 @@ export class StreamAsks {
   }
 
   /**
-   * JetStream's answer. Rejects with Transient where none comes, or with NotAllowed. What is asked while the bus is away waits for it,
+   * JetStream's answer. Rejects with Transient where none comes, with NotAllowed, or with TooLarge. What is asked while the bus is away waits for it,
    * no longer than an answer may take.
    */
   async ask<T extends object> (subject: string, question: string, headers?: MsgHdrs): Promise<Reply<T>> {
     if (!this.#connected) await this.#back()
-    const { data } = await this.#say(subject, encoder.encode(question), headers)
+    const payload = encoder.encode(question)
+    const most = this.nc.info?.max_payload ?? limits.documentBytes
+    if (payload.length + limits.writeHeaderBytes > most) throw new TooLarge(`it is ${payload.length} bytes, and the bus takes messages of ${most} with their headers: make it smaller`)
+    const { data } = await this.#say(subject, payload, headers)
     return JSON.parse(Buffer.from(data.buffer, data.byteOffset, data.byteLength).toString()) as Reply<T>
   }
 
