@@ -4,7 +4,7 @@ import { sendJson } from '../src/http/json.js'
 import { openResponses } from '../src/schemas/problem.js'
 
 const HealthSchema = Type.Object({
-  ready: Type.Boolean(),
+  ready: Type.Boolean({ description: 'all is there, and the gateway is not going down' }),
   bus: Type.Boolean({ description: 'the gateway is connected to the bus' }),
   hearing: Type.Boolean({ description: 'changes of values are heard' }),
   buckets: Type.Boolean({ description: 'all buckets are there' }),
@@ -33,7 +33,7 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
       tags: ['operations'],
       response: {
         200: json('all is there', HealthSchema),
-        503: { ...json('something is missing', HealthSchema), headers: { 'Retry-After': { type: 'integer', minimum: 0 } } },
+        503: { ...json('something is missing, or the gateway is going down', HealthSchema), headers: { 'Retry-After': { type: 'integer', minimum: 0 } } },
         ...openResponses()
       }
     }
