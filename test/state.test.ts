@@ -148,6 +148,32 @@ t.test('what does not fit is told with its key and reason, and disturbs nobody e
   }
 })
 
+t.test('a ring of bindings is seen before a take-in fails by it: on the one that closed it, and on no other', async (t) => {
+  const on = await stage(t)
+  const { buckets } = on
+  const bind = (module: string, to: string) => buckets.put('inventory', `binding.${module}`, { url: { module: to, offer: 'url' } })
+  for (const module of ['a', 'b', 'c']) {
+    await buckets.ready(module, 'a', ['n1'], { module, offers: { url: module }, bound: { url: {} } })
+    await buckets.registered(module, 'a', { module, offers: { url: module }, bound: { url: {} } })
+  }
+  await bind('a', 'b')
+  await bind('b', 'c')
+  await bind('c', 'c')
+  const rings = async () => Promise.all(['a', 'b', 'c'].map(async (name) => /go round, (.*?),/.exec((await get(on, `/modules/${name}`)).json.why)?.[1]))
+  const told = (ring: string) => becomes(on, '/modules/c', ({ where, why }) => where === 'behind' && why.includes(`its bindings go round, ${ring}, since binding.c was written last`))
+  await told('c → c')
+  t.same(await rings(), [undefined, undefined, 'c → c'])
+  await bind('c', 'a')
+  await told('c → a → b → c')
+  t.same(await rings(), [undefined, undefined, 'c → a → b → c'])
+  t.match(await post(on, 'c'), { status: 500, json: { step: 'compose', detail: /c → a → b → c/ } })
+  for (const module of ['a', 'b']) t.equal((await post(on, module)).status, 200)
+  t.same(await becomes(on, '/modules?where=current', ({ total }) => total === 2).then(({ modules }) => modules.map(({ module }: { module: string }) => module)), ['a', 'b'])
+  // Broken at its other end.
+  await buckets.put('inventory', 'binding.b', {})
+  await becomes(on, '/modules/c', ({ why }) => !/go round/.test(why) || /Still: (?!.*go round)/.test(why))
+})
+
 t.test('lists come in pages, are filtered, and are answered 304 where nothing moved', async (t) => {
   const on = await stage(t, { nodes: ['n1', 'n2'] })
   const { buckets } = on
