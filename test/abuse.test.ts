@@ -77,7 +77,7 @@ t.test('a gateway among clients that ask too much of it', async (t) => {
       t.equal(client.closeCode, 4429, what)
     }
     // Nobody asked for these, and a client that does not stop when it is told is cut off.
-    for (const [what, code, first] of [['pongs', 4429, ''], ['pongs after a frame that ends it', 1003, frame(opcodes.binary, 'x')]] as const) {
+    for (const [what, code, first] of [['pongs', 4429, Buffer.alloc(0)], ['pongs after a frame that ends it', 1003, frame(opcodes.binary, 'x')]] as const) {
       const ponging = await ws(t, port, { token })
       const pongs = Buffer.concat(Array.from({ length: 1000 }, () => frame(opcodes.pong, '')))
       ponging.send(first)

@@ -4,7 +4,6 @@
 import type { Kind, ValueName } from './names.js'
 import type { Revision } from './revision.js'
 import type { Credential } from '../schemas/composition.js'
-import type { Picture } from './state/picture.js'
 
 /** A provisioner's reply to one ask: the value's bytes as they came, or why it is refused. */
 export type Answer =
@@ -65,14 +64,6 @@ export interface Store {
   purge (bucket: BucketName, key: string, previous: number): Promise<number>
   /** Removes all that is stored under a key up to a revision, markers too, and leaves no trace: who follows the bucket hears nothing. */
   erase (bucket: BucketName, key: string, upTo: number): Promise<void>
-}
-
-/** What is read of the buckets for those who look at the mesh's state; never for a take-in. */
-export interface Overview {
-  /** What the buckets hold, as of a moment ago. Rejects with `unavailable` while that is not known. */
-  picture (): Promise<Picture>
-  /** What was written under a key, as long as the bucket keeps it, the oldest first, from the stream's leader. */
-  history (bucket: BucketName, key: string): Promise<Entry[]>
 }
 
 /** The broker agents beside the seat's servers (DESIGN section 4). */
