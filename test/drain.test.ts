@@ -86,7 +86,7 @@ t.test('at once it is not ready and begins nothing that lasts, while requests ar
 })
 
 t.test('what is half there, mute or not read holds it no longer than DRAIN_MS, a second signal changes nothing, and an answer is sent whole', async (t) => {
-  const { prov, gateway } = await gatewayOnFixture(t, { keys, env: { DRAIN_MS: '6000' } })
+  const { prov, gateway } = await gatewayOnFixture(t, { keys, env: { DRAIN_MS: '6000', OPS_PORT: String(await freePort()) } })
   const { port } = gateway
   // More than the kernel holds for a connection that is not read.
   const big = 'x'.repeat(900_000)
@@ -114,7 +114,8 @@ t.test('what is half there, mute or not read holds it no longer than DRAIN_MS, a
     await socket.untilClosed()
     t.equal(socket.closeCode, 1012, 'told, and ended although it does not close')
   }
-  await eventually('the port is closed', async () => (await http(port, 'GET', '/livez')).status === 0)
+  await eventually('the port is closed', async () => (await http(port, 'GET', '/provision/config/port', { token })).status === 0)
+  t.match([await http(gateway.opsPort, 'GET', '/readyz'), await http(gateway.opsPort, 'GET', '/livez')], [{ status: 503 }, { status: 200 }], 'probes are answered longer')
   slow.socket.resume()
   await eventually('its connection ends', slow.closed)
   t.same(slow.answers().map(({ status, body }) => [status, body.length]), Array(10).fill([200, big.length + 2]), 'with all that was asked answered, and whole')

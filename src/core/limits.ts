@@ -275,8 +275,8 @@ export const limits = {
   reloadAgainMs: 5000,
   /** A service of the bus that ended though it should not is started again after this long. */
   serviceAgainMs: 1000,
-  /** The bus of a dev that was killed outlives it for so long, so that the other parts can drain. */
-  orphanedBusMs: 1000,
+  /** The bus of a dev that was killed outlives it for so long, so that the other parts can drain: a gateway with a few clients takes some 1.2 s. */
+  orphanedBusMs: 2000,
   /** A bus that dev started takes a moment to listen; what keeps it longer is said. */
   devPatienceMs: 1000,
   /** How often dev looks whether what it started is ready. */

@@ -79,7 +79,8 @@ export abstract class Watcher extends Client {
   }
 }
 
-const soon = (): number => Math.random() * 1000
+/** The pause that docs/watch.md asks for. */
+const soon = (): number => 500 + Math.random() * 2000
 const retryAfter = (headers: Record<string, string>): number => 1000 * Number(headers['retry-after'] ?? 0) + soon() / 4
 
 export class SocketWatcher extends Watcher {
