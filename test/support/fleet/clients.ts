@@ -99,7 +99,7 @@ export class SocketWatcher extends Watcher {
         seen++
         this.take(value, etag)
       }
-      await pause(10)
+      await pause(50)
     }
     for (const { value, etag } of socket.changes().slice(seen)) this.take(value, etag)
     this.ends.push(`code ${socket.closeCode}`)
@@ -126,7 +126,7 @@ export class StreamWatcher extends Watcher {
     }
     while (!this.ended && !stream.closed) {
       catchUp()
-      await pause(10)
+      await pause(50)
     }
     catchUp()
     this.ends.push(stream.retry === undefined ? 'no retry' : 'retry')
