@@ -65,6 +65,7 @@ function exchange (port: number, pieces: Buffer[]): Promise<Buffer | undefined> 
 function answersIn (raw: Buffer, asked: Buffer): Array<{ status: number, body: string }> {
   if (!asked.includes('HEAD ')) return responses(raw)
   return [...raw.toString('latin1').matchAll(/HTTP\/1\.1 (\d+) [^\r\n]*\r\n([^]*?)(?=HTTP\/1\.1 |$)/g)].map(([, status, body = '']) => ({ status: Number(status), body }))
+    .filter(({ status }) => status !== 100)
 }
 
 export const bytesKind = kind<Drawn>({
