@@ -1,6 +1,7 @@
 /**
  * Several gateways on one bus, and gateways that are killed: what the buckets took is judged against a quiet run. MESH_BAR=full is the long
- * form (200 modules on 20 nodes, 200 kills), which `npm run bar` runs; MESH_BAR_SEED draws other moments.
+ * form (200 modules on 20 nodes, 200 kills), which `npm run bar` runs; MESH_BAR_SEED draws other moments. What a take-in costs is measured by
+ * `npm run bench`, and how many rounds it takes is counted in take-in-run.test.ts.
  */
 import t from 'tap'
 import { describeMesh } from '../examples/generate-mesh.mjs'
@@ -99,32 +100,3 @@ t.test(`A2: a gateway is killed ${kills} times at random moments (seed ${seed}):
   await gateway.stop()
   t.same(judge(await on.recording.caughtUp(), { epoch: on.recording.epoch, holder: holder(one) }), [], 'no promise was broken at any revision')
 })
-
-// Of the long form alone: a time is measured, which a busy machine makes meaningless.
-if (full) {
-  t.test('a take-in of one module on two nodes takes at most 12 serial writes of a bucket', async (t) => {
-    const on = await world(t)
-    await on.apply(describeMesh({ modules: 1, nodes: 2, spread: 2 }))
-    const gateway = await on.gateway('manual')
-    for (const module of ['bus', 'm0']) t.equal((await post({ gateway }, module)).status, 200)
-    const median = (of: number[]): number => [...of].sort((a, b) => a - b)[Math.floor(of.length / 2)] ?? NaN
-    const timed = async (work: () => Promise<unknown>): Promise<number> => {
-      const began = performance.now()
-      await work()
-      return performance.now() - began
-    }
-    const writes: number[] = []
-    const takeIns: number[] = []
-    for (let round = 2; round < 42; round++) {
-      for (let i = 0; i < 20; i++) writes.push(await timed(() => on.buckets.put('settings', 'nobody', { round, i })))
-      await on.apply(describeMesh({ modules: 1, nodes: 2, spread: 2, build: round }))
-      takeIns.push(await timed(async () => {
-        const { json } = await post({ gateway }, 'm0')
-        if (json.outcome !== 'taken-in') throw new Error(JSON.stringify(json))
-      }))
-    }
-    const ratio = median(takeIns) / median(writes)
-    t.comment(`a take-in ${median(takeIns).toFixed(2)} ms, a serial write ${median(writes).toFixed(2)} ms: ${ratio.toFixed(1)}`)
-    t.ok(ratio <= 12, `the ratio is ${ratio.toFixed(1)}`)
-  })
-}
