@@ -1,12 +1,14 @@
 /**
  * Several gateways on one bus, and gateways that are killed: what the buckets took is judged against a quiet run. MESH_BAR=full is the long
  * form (200 modules on 20 nodes, 200 kills), which `npm run bar` runs; MESH_BAR_SEED draws other moments. What a take-in costs is measured by
- * `npm run bench`, and how many rounds it takes is counted in take-in-run.test.ts.
+ * `npm run bench`, how many rounds of calls it takes is counted in take-interleaved.test.ts.
  */
 import t from 'tap'
 import { describeMesh } from '../examples/generate-mesh.mjs'
 import type { MeshDescription } from '../src/schemas/mesh-description.js'
-import { differences, judge } from './support/history/judge.js'
+import { commitOf, fp } from './support/bus/buckets.js'
+import { differences, judge, standing } from './support/history/judge.js'
+import type { Took } from './support/history/record.js'
 import { quietly, world } from './support/history/world.js'
 import { post } from './support/take-in.js'
 import { pause } from './support/until.js'
@@ -26,6 +28,33 @@ function random (from: number): () => number {
     return ((mixed ^ (mixed >>> 14)) >>> 0) / 4294967296
   }
 }
+
+t.test('the judge of histories sees each promise that is broken', async (t) => {
+  const epoch = 7
+  const at = (digit: string) => ({ fp: fp(digit), commit: commitOf(digit) })
+  let clock = 0
+  const took = (bucket: Took['bucket'], key: string, revision: number, document?: object): Took =>
+    ({ bucket, key, revision, text: document && JSON.stringify(document), at: ++clock })
+  const registered = (revision: number, digit: string) => took('inventory', 'module.m1', revision, { module: 'm1', ...at(digit) })
+  const composed = (revision: number, digit: string, port = 1) => took('compositions', 'n1.m1', revision, { node: 'n1', module: 'm1', ...at(digit), config: { port } })
+  const granted = (revision: number, digit: string, named: string) => took('grants', `m1.${fp(digit)}`, revision, { module: 'm1', ...at(digit), nodes: { n1: named } })
+  const good = () => [registered(1, 'a'), composed(1, 'a'), granted(1, 'a', '7.1'), registered(2, 'b'), composed(2, 'b'), granted(2, 'b', '7.2'), took('grants', `m1.${fp('a')}`, 3)]
+  t.same(judge(good(), { epoch, mostWrites: 1 }), [], 'what is as it should be')
+  const [first, , , ...rest] = good()
+  const planted: Array<[string, Took[], RegExp]> = [
+    ['the grant first', [registered(1, 'a'), granted(1, 'a', '7.1'), composed(1, 'a')], /names revision 7\.1 of n1\.m1, which was not there when it was written/],
+    ['a grant of what carried another fingerprint', [...good(), granted(4, 'c', '7.2')], /m1 at fp2-cccccccc names revision 7\.2 of n1\.m1, which carried fp2-bbbbbbbb/],
+    ['a grant of another making of the bucket', [registered(1, 'a'), composed(1, 'a'), granted(1, 'a', '6.1')], /which was not there/],
+    ['a grant of no node', [took('grants', `m1.${fp('a')}`, 1, { module: 'm1', ...at('a'), nodes: {} })], /names no node/],
+    ['registered twice', [registered(1, 'a'), registered(2, 'a')], /module\.m1 was registered at fp2-aaaaaaaa twice, again at revision 2/],
+    ['written as it stood', [composed(1, 'a'), composed(2, 'a')], /compositions n1\.m1 was written as it stood, at revision 2/],
+    ['written too often', [registered(1, 'a'), composed(1, 'a', 1), composed(2, 'a', 2)], /n1\.m1 was written 2 times for 1 registrations/]
+  ]
+  for (const [what, history, says] of planted) t.match(judge(history, { epoch, mostWrites: 1 }), [says], what)
+  t.same(differences(standing(good()), standing(good())), [])
+  t.match(differences(standing(good().slice(0, -1)), standing(good())), [/^grants m1\.fp2-a/], 'a grant that should be gone')
+  t.match(differences(standing([first as Took, ...rest.filter(({ bucket }) => bucket !== 'compositions')]), standing(good())), [/^compositions n1\.m1: undefined is not/], 'a composition that is missing')
+})
 
 t.test('A1: 100 POSTs of one module at three gateways at once: one registration, one revision a node, one grant, and each answer true', async (t) => {
   const on = await world(t)
