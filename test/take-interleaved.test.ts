@@ -151,6 +151,10 @@ t.test('a run that keeps to a plan stops at the first write that is not in it, a
   const all = await Promise.all([gateway.run('m1', 'first'), gateway.run('m1', 'alice', { ifMatch: () => true }), gateway.run('m1', 'bob')])
   t.ok(all.every(({ outcome }) => ['composed', 'current'].includes(outcome)))
   t.match(await store.document('compositions', 'node-b.m1'), { config: { port: 4 } })
+  // However many name plans that are old, and whoever came last.
+  const many = await Promise.allSettled([gateway.run('m1', 'first'), ...Array.from({ length: 30 }, () => gateway.run('m1', 'alice', { ifMatch: () => false })), gateway.run('m1', 'bob')])
+  t.match(many.at(-1), { status: 'fulfilled', value: { outcome: 'current' } })
+  t.ok(many.slice(1, -1).every((one) => one.status === 'rejected' && (one.reason as MeshError).problem === 'plan-changed'))
 })
 
 t.test('the store of a plan takes its writes, whatever the credentials and revisions, and then no other', async (t) => {

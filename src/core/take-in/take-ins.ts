@@ -127,8 +127,10 @@ export class TakeIns {
     let lane = this.#lanes.get(module)
     if (!lane) this.#lanes.set(module, lane = { runs: new Shared(), callers: [] })
     const mine = lane
-    // More of the same kind add nothing to a record; one that names a plan is asked about its own.
-    if (caller.ifMatch || caller.progress || mine.callers.length < limits.wakesInRecord) mine.callers.push(caller)
+    // More of the same kind add nothing to a record. One that names a plan is asked about its own, and however many do, one that names
+    // none makes it an ordinary run.
+    const isPlain = (one: Caller): boolean => !one.ifMatch
+    if (!isPlain(caller) || caller.progress || mine.callers.filter(isPlain).length < limits.wakesInRecord) mine.callers.push(caller)
     try {
       return await mine.runs.run(() => this.#gate.through(() => this.#one(module, mine.callers.splice(0))))
     } finally {
