@@ -226,8 +226,6 @@ export const limits = {
   recordsKept: 64,
   /** All settings of a module: a composition has to hold them, with its other values and the credential, in one message of 1 MiB. */
   settingsBytes: 960 * 1024,
-  /** How long a setting tries to be written beside others: each conflict is another operator's write. */
-  settingMs: 10_000,
 
   /** Waits between attempts to reach the bus; for ever, since nothing works without it. */
   reconnectMs: 250,

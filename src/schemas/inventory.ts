@@ -4,11 +4,9 @@ import { ManifestSchema } from './manifest.js'
 
 /** `trunk` bucket, key M: the fingerprint a module should be at. The form of `fp` is judged by the take-in. */
 export const TrunkSchema = Type.Object({ fp: Type.String({ minLength: 1 }), commit: Commit() })
-export type Trunk = Static<typeof TrunkSchema>
 
 /** `builds` bucket, key `done.M.FP`. */
 export const DoneSchema = Type.Object({ fp: Fingerprint(), commit: Commit(), manifest: ManifestSchema })
-export type Done = Static<typeof DoneSchema>
 
 /** `inventory` bucket, key `module.M`, of a module that is held but was never taken in. */
 export const HeldSchema = Type.Object({ module: Name() })
@@ -20,7 +18,6 @@ export type Registered = Static<typeof RegisteredSchema>
 
 /** `inventory` bucket, key `assignment.M`. */
 export const AssignmentSchema = Type.Object({ nodes: Type.Array(Name()) })
-export type Assignment = Static<typeof AssignmentSchema>
 
 /** `inventory` bucket, key `seat.broker`. */
 export const SeatSchema = Type.Object({ module: Name(), node: Name(), servers: Type.Optional(Type.Array(Name())) })
